@@ -52,6 +52,8 @@ type Node struct {
 	// Kind is vm or native, Kernel, Containerd and Runc are versions, Cgroup is v1
 	// or v2.
 	Kind, Kernel, Containerd, Runc, Cgroup string
+	// PSI reports whether the kernel counts pressure.
+	PSI bool
 
 	pace  *pace
 	tools *tools
@@ -76,11 +78,11 @@ func (c *Cluster) nodes(ctx context.Context) ([]*Node, error) {
 			}
 		}
 		// containerd looks for runc in this order, too.
-		out, err := n.Exec(ctx, "stat -fc %T /sys/fs/cgroup; PATH=/usr/local/sbin:/usr/sbin:$PATH runc --version")
+		out, err := n.Exec(ctx, "[ -e /proc/pressure/cpu ] && echo PSI || echo; stat -fc %T /sys/fs/cgroup; PATH=/usr/local/sbin:/usr/sbin:$PATH runc --version")
 		if err != nil {
 			return nil, err
 		}
-		n.Cgroup, n.Runc = software(out)
+		n.PSI, n.Cgroup, n.Runc = software(out)
 		n.pace = newPace(ctx, n)
 		nodes = append(nodes, n)
 	}
@@ -91,9 +93,10 @@ func (c *Cluster) nodes(ctx context.Context) ([]*Node, error) {
 	return nodes, nil
 }
 
-// software reads the type of the cgroup file system and behind it what runc says
+// software reads whether the kernel counts pressure, the type of the cgroup file system and behind it what runc says
 // of its version. Debian appends its own to that, as in 1.1.5+ds1.
-func software(out string) (cgroup, runc string) {
+func software(out string) (psi bool, cgroup, runc string) {
+	pressure, out, _ := strings.Cut(out, "\n")
 	fs, version, _ := strings.Cut(out, "\n")
 	cgroup = "v1"
 	if fs == "cgroup2fs" {
@@ -102,7 +105,7 @@ func software(out string) (cgroup, runc string) {
 	if f := strings.Fields(version); len(f) > 2 && f[0] == "runc" && f[1] == "version" {
 		runc, _, _ = strings.Cut(f[2], "+")
 	}
-	return cgroup, runc
+	return pressure == "PSI", cgroup, runc
 }
 
 // String names the node and what it is.
@@ -110,7 +113,11 @@ func (n *Node) String() string { return fmt.Sprintf("%s: %s, %s", n.Name, n.Kind
 
 // Software returns what runs on the node, as fixtures name it.
 func (n *Node) Software() string {
-	return fmt.Sprintf("kernel %s, cgroup %s, containerd %s, runc %s", n.Kernel, n.Cgroup, n.Containerd, n.Runc)
+	cgroup := n.Cgroup
+	if !n.PSI {
+		cgroup += ", no PSI"
+	}
+	return fmt.Sprintf("kernel %s, cgroup %s, containerd %s, runc %s", n.Kernel, cgroup, n.Containerd, n.Runc)
 }
 
 // Namespace returns where the pods of the incidents on this node live: the same

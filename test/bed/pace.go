@@ -276,6 +276,10 @@ func (p *pace) late() bool {
 	return len(p.starting) > 0 && p.recent > limit
 }
 
+// waited is a shell script that prints it. A kernel that counts no pressure counts for how long all tasks together have waited
+// (Documentation/scheduler/sched-stats.rst), which is no less.
+const waited = `while cat /proc/pressure/cpu 2>/dev/null || awk '/^cpu/ { ns += $9 } END { printf "some total=%d\n", ns / 1000 }' /proc/schedstat; do sleep 2; done`
+
 // watch returns a channel that gets, every two seconds, for how long so far some
 // task of the node has waited for a processor.
 func (p *pace) watch(ctx context.Context) <-chan time.Duration {
@@ -283,7 +287,7 @@ func (p *pace) watch(ctx context.Context) <-chan time.Duration {
 	go func() {
 		for ctx.Err() == nil {
 			// An error is a node that does not answer; it is asked again.
-			_ = p.node.follow(ctx, "while cat /proc/pressure/cpu; do sleep 2; done", func(line string) {
+			_ = p.node.follow(ctx, waited, func(line string) {
 				_, number, _ := strings.Cut(line, "total=")
 				us, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 				if err != nil || !strings.HasPrefix(line, "some ") {

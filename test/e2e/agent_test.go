@@ -37,6 +37,7 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"agent-ends-in-time": agentEnds,
 	"api-server-stopped": apiServerStopped,
 	"old-kernel":         oldKernel,
+	"other-paths":        otherPaths,
 	// It takes the processors of all nodes. An emulated one takes five minutes for it:
 	// NODES=vm.
 	"starved-node": starvedNode,

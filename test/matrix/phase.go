@@ -40,7 +40,7 @@ var phases = []phase{
 	},
 	{
 		name:  "cgroup-v1",
-		nodes: []string{"vm,cgroup=v1"},
+		nodes: []string{"vm,cgroup=v1,psi=0"},
 		rows:  func(s bed.Scenario) int { return one(s.Everywhere || slices.Contains(s.Needs, bed.CgroupV1)) },
 	},
 	{

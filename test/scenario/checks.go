@@ -20,6 +20,8 @@ func Checks() []bed.Check {
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
 		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},
 		{Name: "old-kernel", On: bed.TheCluster, Story: "the agents run where openat2 is refused, as before Linux 5.6"},
+		{Name: "other-paths", On: bed.TheCluster, Story: "containerd's socket is where K3s has it, and the kubelet's directory has a link in its name; " +
+			"then an agent finds neither"},
 		{Name: "starved-node", On: bed.TheCluster, Story: "a node has no processor to spare"},
 	}
 }

@@ -218,6 +218,21 @@ func OfVolumes() []bed.Scenario {
 	return []bed.Scenario{left, Finished("volumes-finished")}
 }
 
+// OfPlaces are incidents of which an agent knows that has found the kubelet's directory and containerd's socket.
+func OfPlaces() []bed.Scenario {
+	left := subPathLeft()
+	left.Name = "places-sub-path-left"
+	return []bed.Scenario{left, Another("places-stuck")}
+}
+
+// Blind is one on a node of which an agent has found neither.
+func Blind() bed.Scenario {
+	s := finalizer()
+	s.Name = "places-unknown"
+	s.Cause, s.Says = "Unknown", []string{"has not found containerd's socket on this node", "has not found the kubelet's directory on this node"}
+	return s
+}
+
 // Foreground is a pod that an object holds which depends on it, under another name.
 func Foreground(name string) bed.Scenario {
 	s := foreground()

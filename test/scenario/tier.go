@@ -27,7 +27,7 @@ var sentinels = strings.Fields(`
 	vfork-parent waits-in-sigwait
 	dra-unprepare-slow grace-shortened gvisor-gofers-stopped gvisor-killed gvisor-no-trap gvisor-stopped-and-continued
 	advice-exec-in-script advice-tini-over-shell advice-trap-in-loop in-grace-drains pre-stop-drains pre-stop-ends slow-child-ends
-	hostpid-silent-leftover runc-kill-scanned-slowly shim-killed slow-io status-webhook-late uring-slow
+	hostpid-silent-leftover rootfs-used-privately runc-kill-scanned-slowly shim-killed slow-io status-webhook-late uring-slow
 `)
 
 // tiered puts the incidents into their tiers.

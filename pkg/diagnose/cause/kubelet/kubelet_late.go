@@ -57,7 +57,7 @@ var KubeletLate = &diagnose.Rule{
 			"The pod's metadata.generation is newer than its status.observedGeneration",
 			"{proof}",
 		},
-		First: "on the node: journalctl -u kubelet --since=-10min | grep {podnamespace}/{podname}; if nothing is in progress, {restart}",
+		First: "on the node: journalctl -u kubelet | grep {podnamespace}/{podname} | tail; if nothing is in progress, {restart}",
 		Avoid: "a force delete (containers still run)",
 		Meaning: "A deletion raises the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon. " +
 			"Here that is an older one, though the grace period is over: the kubelet has not begun to stop the pod, and the stop signal has not been sent. " +
@@ -75,20 +75,20 @@ var KubeletLate = &diagnose.Rule{
 		Families: []diagnose.Family{{
 			Name:    throttled,
 			Meaning: "The CPU quota of the kubelet's control group, or of one above it, is used up in nearly every period, so the kubelet hardly runs.",
-			First:   "on the node: raise the CPU limit of {group} (systemctl set-property kubelet.service CPUQuota=, or its cpu.max)",
+			First:   "on the node: systemctl set-property kubelet.service CPUQuota= (no limit), or raise the group's cpu.max",
 			Remedy: "On the node, raise or remove the CPU limit of {group}. With systemd: systemctl set-property kubelet.service CPUQuota= (empty: no limit), or the same for the slice above it. " +
 				"Else write max into the group's cpu.max (cgroup v1: -1 into cpu.cfs_quota_us). The kubelet then stops the pod by itself; it needs no restart.",
 		}, {
 			Name:    starved,
 			Meaning: "Other processes use up what the kubelet needs: CPU time, memory or I/O.",
-			First:   "give the kubelet what it lacks: limit or end what uses it up (on the node: top; kubectl top pod -A). It then stops the pod by itself",
+			First:   "on the node: top shows what uses it up; limit or end that. The kubelet then stops the pod by itself",
 			Remedy: "Find what uses it up: on the node top, or kubectl top pod -A --sort-by=cpu. Limit that (limits.cpu of the pod, CPUQuota= of the unit), or ask its owner to end it. " +
 				"The kubelet then stops the pod by itself; it needs no restart. So that it does not happen again, reserve CPU for the system (kubeReserved and systemReserved of the kubelet).",
 		}, {
 			Name: watchLost,
 			Meaning: "The kubelet hears of deletions over a watch of the API server. That one no longer delivers, " +
 				"while the kubelet still renews its Lease, so the Node stays Ready.",
-			First: "on the node: {cut}; then {restart} (containers keep running)",
+			First: "on the node: {restart} (containers keep running)",
 			Remedy: "On the node, read why: {cut}. Then: {restart}. It lists its pods again and stops the deleted ones; containers keep running. " +
 				"If it happens again, look at what is between the kubelet and the API server: a load balancer, a proxy, conntrack.",
 		}},

@@ -57,10 +57,12 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 			Name: unmounted,
 			Meaning: "Nothing is mounted at the volume's directory, as where its mount failed when the pod started, or somebody has unmounted it by hand. " +
 				"The kubelet still takes it for mounted, and fails at the missing record each time.",
-			First: "on the node: findmnt | grep {poduid} must show nothing; then systemctl restart kubelet (containers keep running)",
+			First: "on the node: findmnt | grep {poduid} must show nothing; then systemctl restart kubelet",
 			Remedy: "On the node, check once more that nothing is mounted below the pod's directory: findmnt | grep {poduid}. " +
 				"Then: systemctl restart kubelet. It forgets the volume, and the pod terminates; containers keep running. " +
 				"Check with the driver that the volume is detached from this node before another node uses it.",
+			Danger: "Do not run rm -rf on the volume's directory: if something is mounted there after all, that deletes its data. " +
+				"The driver does not learn that the volume is unused. Before another node writes to the volume, make sure that this node has released it.",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

@@ -96,6 +96,9 @@ func kernelCommandLine(n state.Node) []string {
 	if n.Spec.Cgroup == "v1" {
 		line = append(line, "systemd.unified_cgroup_hierarchy=0", "systemd.legacy_systemd_cgroup_controller=1")
 	}
+	if n.Spec.NoPSI {
+		line = append(line, "psi=0")
+	}
 	return line
 }
 

@@ -29,6 +29,8 @@ type Spec struct {
 	Cgroup   string `json:"cgroup,omitempty"`   // v1 or v2; a native node has this machine's
 	Kernel   string `json:"kernel,omitempty"`   // of a virtual machine
 	MemoryMB int    `json:"memoryMB,omitempty"` // of a virtual machine
+	// NoPSI reports whether the kernel of a virtual machine does not count pressure (psi=0), as on RHEL 8 and 9.
+	NoPSI bool `json:"noPSI,omitempty"`
 }
 
 // ParseSpec reads KIND[,KEY=VALUE...], such as vm,kernel=6.12,runc=1.4.
@@ -79,6 +81,9 @@ func (s *Spec) set(option string) error {
 	case "kernel":
 		s.Kernel = value
 		return one(Kernels)
+	case "psi":
+		s.NoPSI = value == "0"
+		return one([]string{"0", "1"})
 	case "memory":
 		mb, err := strconv.Atoi(value)
 		if err != nil || mb < 1024 {
@@ -87,7 +92,7 @@ func (s *Spec) set(option string) error {
 		s.MemoryMB = mb
 		return nil
 	}
-	return fmt.Errorf("%s: the options are runc, cgroup, kernel and memory", option)
+	return fmt.Errorf("%s: the options are runc, cgroup, kernel, memory and psi", option)
 }
 
 // String is what ParseSpec reads.
@@ -95,7 +100,11 @@ func (s Spec) String() string {
 	if s.Kind == Native {
 		return fmt.Sprintf("%s,runc=%s", s.Kind, s.Runc)
 	}
-	return fmt.Sprintf("%s,kernel=%s,cgroup=%s,runc=%s,memory=%d", s.Kind, s.Kernel, s.Cgroup, s.Runc, s.MemoryMB)
+	text := fmt.Sprintf("%s,kernel=%s,cgroup=%s,runc=%s,memory=%d", s.Kind, s.Kernel, s.Cgroup, s.Runc, s.MemoryMB)
+	if s.NoPSI {
+		text += ",psi=0"
+	}
+	return text
 }
 
 // Missing are those of the wanted nodes that the cluster does not have.
