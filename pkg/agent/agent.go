@@ -231,10 +231,9 @@ func (a *Agent) round(ctx context.Context) int {
 			a.late[string(p.UID)] = true
 		}
 	}
-	a.begun(terminating)
-	a.begun(gone)
 	full := !now.Before(a.pace.next)
 	c := a.choose(terminating, now, full)
+	a.begun(c.ahead, terminating, gone)
 	a.bury(ctx, c.here, gone)
 	after := a.remainsDue(now)
 	orphans := a.Orphans.search(ctx, a.Reader, all, now, a.careful)
@@ -272,15 +271,21 @@ func (a *Agent) round(ctx context.Context) int {
 	return len(c.here)
 }
 
-// begun notes when the last deletion was requested that the kubelet has acted upon.
-func (a *Agent) begun(pods []*corev1.Pod) {
-	for _, p := range pods {
-		if has, _ := stop(p); has && p.DeletionTimestamp != nil {
-			if at := a.seed(p).DeletionRequested; at.After(a.lastBegun) {
-				a.lastBegun = at
-			}
+// begun notes when the last deletion was requested that the kubelet has acted upon. The API server's clock may be ahead of the node's by so much.
+func (a *Agent) begun(ahead time.Duration, pods ...[]*corev1.Pod) {
+	for _, p := range slices.Concat(pods...) {
+		if has, _ := stop(p); has && p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil {
+			at := p.DeletionTimestamp.Add(-ahead - time.Duration(*p.DeletionGracePeriodSeconds)*time.Second)
+			a.lastBegun = latest(a.lastBegun, at)
 		}
 	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // A choice is what a round finds among the terminating pods.

@@ -1552,13 +1552,12 @@ func TestPodsThatAwaitTheKubelet(t *testing.T) {
 		t.Errorf("%d pods await it", got)
 	}
 	a := new(Agent)
-	a.begun(late)
+	a.begun(0, late)
 	if want := now.Add(-90 * time.Second); !a.lastBegun.Equal(want) {
 		t.Errorf("begun last at %s, want %s", a.lastBegun, want)
 	}
-	a.begun([]*corev1.Pod{pod(-2*time.Minute, 2)})
-	a.begun([]*corev1.Pod{pod(-30*time.Second, 2)})
-	if want := now.Add(-60 * time.Second); !a.lastBegun.Equal(want) {
+	a.begun(5*time.Second, []*corev1.Pod{pod(-2*time.Minute, 2)}, []*corev1.Pod{pod(-30*time.Second, 2)})
+	if want := now.Add(-65 * time.Second); !a.lastBegun.Equal(want) {
 		t.Errorf("then at %s, want %s", a.lastBegun, want)
 	}
 }

@@ -46,6 +46,7 @@ type Host struct {
 	// searched is the process after which the next search for programs that scan files begins.
 	searched   atomic.Int64
 	located    atomic.Pointer[string] // the kubelet's directory
+	unlocated  atomic.Pointer[error]  // why it was not found
 	processors processorWindow
 }
 
@@ -109,7 +110,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		if host.Cut {
 			p.Lack(evidence.Mounts, fmt.Sprintf("the host's mountinfo was read as far as its first %d mounts: it is too long", len(host.Lines)))
 		}
-		if why := r.unlocated(); why != "" {
+		if why := r.mountsUnknown(); why != "" {
 			p.Lack(evidence.Mounts, why)
 		}
 		p.Mounts, p.Devices = r.mounts.PodMounts(host, uid), r.mounts.PodDevices(host, uid)

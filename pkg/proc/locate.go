@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -22,24 +23,25 @@ func (h *Host) Locate(ctx context.Context) (string, error) {
 	case err != nil:
 		err = fmt.Errorf("look for the kubelet's directory: %w", err)
 	case dir == "":
-		err = h.noKubeletDir()
+		err = fmt.Errorf("%sthe kubelet's directory: none of %s has a directory pods; set --kubelet-dir to the kubelet's --root-dir",
+			evidence.NotFound, strings.Join(h.Places, ", "))
 	default:
 		h.located.Store(&dir)
+		return dir, nil
 	}
-	return dir, err
+	h.unlocated.Store(&err)
+	return "", err
 }
 
 // Blind returns why the kubelet's directory is not known, nil when it is.
 func (h *Host) Blind() error {
-	if h.kubeletDir() == "" {
-		return h.noKubeletDir()
+	if h.kubeletDir() != "" {
+		return nil
 	}
-	return nil
-}
-
-func (h *Host) noKubeletDir() error {
-	return fmt.Errorf("%sthe kubelet's directory: none of %s has a directory pods; set --kubelet-dir to the kubelet's --root-dir",
-		evidence.NotFound, strings.Join(h.Places, ", "))
+	if err := h.unlocated.Load(); err != nil {
+		return *err
+	}
+	return errors.New("the kubelet's directory has not been looked for yet")
 }
 
 // kubeletDir returns the kubelet's directory, "" while it is not known.
@@ -50,10 +52,13 @@ func (h *Host) kubeletDir() string {
 	return h.KubeletDir
 }
 
-// unlocated returns why the mounts below the kubelet's directory are not known, "" when they are. The agent's own pod has some.
-func (r *Round) unlocated() string {
+// mountsUnknown returns why the mounts below the kubelet's directory are not known, "" when they are. The agent's own pod has some.
+func (r *Round) mountsUnknown() string {
 	if r.kubelet == "" {
-		return r.noKubeletDir().Error()
+		if err := r.Blind(); err != nil {
+			return err.Error()
+		}
+		return "the kubelet's directory has just been found"
 	}
 	host, err := r.mounts.Host()
 	if err != nil || r.PodUID == "" || host.Cut || host.Bad > 0 || r.mounts.Knows(host, r.PodUID) {

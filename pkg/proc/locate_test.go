@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,7 @@ func TestUnlocated(t *testing.T) {
 	}{
 		"known":                 {"/var/lib/kubelet", own, own, ""},
 		"outside of a pod":      {"/var/lib/kubelet", "", other, ""},
-		"not known":             {"", own, own, "none of /a, /b has a directory pods"},
+		"not known":             {"", own, own, "has not been looked for yet"},
 		"its mounts are others": {"/var/lib/kubelet", own, other, "none of nodeagent's own pod below /var/lib/kubelet"},
 	} {
 		proc := t.TempDir()
@@ -37,11 +38,30 @@ func TestUnlocated(t *testing.T) {
 		p := &evidence.Pod{RuntimeUID: other, UID: other, Phase: "Failed", Time: now, Deadline: now.Add(-time.Minute)}
 		h.Round().ReadPod(t.Context(), p)
 		why := p.Missing[evidence.Mounts]
-		if (why == "") != (tc.want == "") || !strings.Contains(why, tc.want) || why != "" && (!strings.HasPrefix(why, evidence.NotFound) || p.Missing[evidence.Volumes] != why) {
+		if (why == "") != (tc.want == "") || !strings.Contains(why, tc.want) || p.Missing[evidence.Volumes] != why {
 			t.Errorf("%s: %q", name, why)
 		}
 		if (h.Blind() != nil) != (tc.dir == "") {
 			t.Errorf("%s: blind: %v", name, h.Blind())
 		}
+	}
+}
+
+// A host on which none of the places is there, and one on which it is found later.
+func TestLocate(t *testing.T) {
+	h := newHost(t)
+	root := t.TempDir()
+	h.Proc, h.KubeletDir, h.Places = t.TempDir(), "", []string{"/kubelet"}
+	if err := errors.Join(os.Mkdir(filepath.Join(h.Proc, "1"), 0o755), os.Symlink(root, filepath.Join(h.Proc, "1", "root"))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Locate(t.Context()); got != "" || err == nil || !strings.HasPrefix(err.Error(), evidence.NotFound) || h.Blind() == nil || h.Blind().Error() != err.Error() {
+		t.Errorf("%q, %v, %v", got, err, h.Blind())
+	}
+	if err := os.MkdirAll(filepath.Join(root, "kubelet", "pods"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Locate(t.Context()); got != "/kubelet" || err != nil || h.Blind() != nil || h.Round().kubelet != got {
+		t.Errorf("%q, %v, %v", got, err, h.Blind())
 	}
 }

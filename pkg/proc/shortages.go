@@ -51,7 +51,7 @@ func (r *Round) ReadKubeletShortages(ctx context.Context) ([]evidence.Shortage, 
 	}
 	defer files.Close()
 	if r.kubelet == "" {
-		return nil, errors.New(r.unlocated())
+		return nil, errors.New(r.mountsUnknown())
 	}
 	return r.ofService(ctx, files, r.kubelet, KubeletNames...)
 }

@@ -28,7 +28,7 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 		p.Lack(evidence.Holders, errNoProber.Error())
 		return
 	}
-	if why := r.unlocated(); why != "" {
+	if why := r.mountsUnknown(); why != "" {
 		p.Lack(evidence.Volumes, why)
 		p.Lack(evidence.Holders, why)
 		return
