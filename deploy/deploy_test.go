@@ -272,7 +272,11 @@ func TestRunsEverywhere(t *testing.T) {
 			env[e.Name] = e.ValueFrom.FieldRef.FieldPath
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}, env); diff != "" {
+	want := map[string]string{
+		"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP",
+		"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid",
+	}
+	if diff := cmp.Diff(want, env); diff != "" {
 		t.Errorf("environment differs (-want +got):\n%s", diff)
 	}
 	if got := set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != "10%" {

@@ -41,7 +41,8 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 		"path on the host to the kubelet's root directory (its --root-dir). Only names and the kubelet's own records are read there. "+
 			"If empty, the first of these that exists: "+strings.Join(proc.KubeletDirs, ", ")+" (environment: KUBELET_DIR)")
 	f.StringVar(&o.kubeletCert, "kubelet-cert-file", os.Getenv("KUBELET_CERT_FILE"),
-		"path on the host to the certificate that the kubelet has signed itself, never a file with a key; empty is pki/kubelet.crt in the kubelet's directory (environment: KUBELET_CERT_FILE)")
+		"path on the host to the certificate that the kubelet has signed itself, never a file with a key. "+
+			"If empty, pki/kubelet.crt in the kubelet's directory (environment: KUBELET_CERT_FILE)")
 	f.StringVar(&o.containerd, "containerd-socket", os.Getenv("CONTAINERD_SOCKET"),
 		"path to containerd's socket. If empty, the first of these that exists on the host: "+strings.Join(cri.Sockets, ", ")+" (environment: CONTAINERD_SOCKET)")
 }

@@ -150,7 +150,8 @@ func (r *Runtime) explain(ctx context.Context, c *connection, err error) (outcom
 	case silent(err):
 		return unanswered, fmt.Errorf("containerd at %s has not answered within %s", r.at(), r.health)
 	case errdefs.IsNotImplemented(err):
-		return failed, fmt.Errorf("%s belongs to %s, not to containerd; set --containerd-socket to containerd's (nodeagent reads no other runtime)", r.at(), whose(ctx, c))
+		return failed, fmt.Errorf("%s belongs to %s, not to containerd; set --containerd-socket to containerd's (nodeagent reads no other runtime)",
+			r.at(), whose(ctx, c))
 	case errdefs.IsUnavailable(err):
 		return failed, fmt.Errorf("%s is not the socket of a running containerd: %w", r.at(), err)
 	}

@@ -144,7 +144,8 @@ func TestHealthRefused(t *testing.T) {
 func TestHealthRefusedBeforeAnyAnswer(t *testing.T) {
 	socket := filepath.Join(shortDir(t), "s.sock")
 	r, _ := open(t, socket, long)
-	if got := r.Health(context.Background()); got.Refused || got.Attempts != 0 || !strings.HasPrefix(got.Error, evidence.NotFound) || !strings.Contains(got.Error, "there is no "+socket) || r.Blind() == nil {
+	if got := r.Health(context.Background()); got.Refused || got.Attempts != 0 ||
+		!strings.HasPrefix(got.Error, evidence.NotFound) || !strings.Contains(got.Error, "there is no "+socket) || r.Blind() == nil {
 		t.Errorf("no socket: %+v", got) // as likely a path that is not mounted as a containerd that is down
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
@@ -164,7 +165,8 @@ func TestSocketIsFound(t *testing.T) {
 	first, second := filepath.Join(dir, "1.sock"), filepath.Join(dir, "2.sock")
 	r, _ := open(t, filepath.Join(dir, "proc", "1", "root", "0.sock"), long)
 	r.sockets = append(r.sockets, first, second)
-	if got := r.Health(context.Background()); r.Blind() == nil || !strings.Contains(got.Error, "/0.sock, "+first+", "+second) || strings.Contains(got.Error, "root") {
+	if got := r.Health(context.Background()); r.Blind() == nil ||
+		!strings.Contains(got.Error, "/0.sock, "+first+", "+second) || strings.Contains(got.Error, "root") {
 		t.Fatalf("none: %+v", got)
 	}
 	s := newServer()

@@ -145,7 +145,8 @@ func (r *Runtime) noSocket() error {
 	for _, s := range r.sockets {
 		all = append(all, onHost(s))
 	}
-	return fmt.Errorf("%scontainerd's socket: there is no %s; set --containerd-socket to the path at which nodeagent sees it", evidence.NotFound, strings.Join(all, ", "))
+	return fmt.Errorf("%scontainerd's socket: there is no %s; set --containerd-socket to the path at which nodeagent sees it",
+		evidence.NotFound, strings.Join(all, ", "))
 }
 
 // at names the socket for an operator.

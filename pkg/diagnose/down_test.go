@@ -215,7 +215,9 @@ func TestUnknownWaitsForALargeProcess(t *testing.T) {
 		"it runs":                    {func(t *evidence.Task) { t.State = evidence.Runnable }, 70 * time.Second, ""},
 		"it ran since the last look": {func(t *evidence.Task) { t.UnchangedSince = t.UnchangedSince.Add(69 * time.Second) }, 70 * time.Second, ""},
 		"it runs for ten minutes":    {func(t *evidence.Task) { t.State = evidence.Runnable }, 11 * time.Minute, "Unknown"},
-		"it is not on its way out":   {func(t *evidence.Task) { t.State, t.Pending, t.SharedPending, t.Probe = evidence.Runnable, 0, 0, nil }, 70 * time.Second, "Unknown"},
+		"it is not on its way out": {func(t *evidence.Task) {
+			t.State, t.Pending, t.SharedPending, t.Probe = evidence.Runnable, 0, 0, nil
+		}, 70 * time.Second, "Unknown"},
 	} {
 		p := onNode(func(*evidence.Node) {})
 		p.Time = p.Deadline.Add(tc.past)

@@ -41,7 +41,8 @@ func TestKubeletLate(t *testing.T) {
 		p.Node.Kubelet.Answers, p.Node.Kubelet.SilentSince = false, p.Time.Add(-30*s)
 	}
 	silent := func(p *evidence.Pod) {
-		p.Node.Containerd.Error, p.Node.Containerd.UnansweredSince, p.Node.Containerd.Asked, p.Node.Containerd.Attempts = "timeout", p.Time.Add(-6*time.Minute), p.Time, 40
+		c := &p.Node.Containerd
+		c.Error, c.UnansweredSince, c.Asked, c.Attempts = "timeout", p.Time.Add(-6*time.Minute), p.Time, 40
 	}
 	both := func(changes ...func(p *evidence.Pod)) func(p *evidence.Pod) {
 		return func(p *evidence.Pod) {
@@ -58,11 +59,15 @@ func TestKubeletLate(t *testing.T) {
 		says   string // "" for another cause, or none
 		whole  bool
 	}{
-		"throttled":                        {61 * s, throttled, cpu, true},
-		"throttled, and not heard":         {61 * s, both(throttled, unheard), cpu, true},
-		"throttled two times of three":     {61 * s, both(throttled, func(p *evidence.Pod) { p.Node.Processors.Throttled, p.Node.Processors.Waited = 80, s }), unseen, false},
-		"throttled, and soon":              {59 * s, throttled, "", false},
-		"throttled a while ago":            {61 * s, both(throttled, func(p *evidence.Pod) { p.Node.Processors.Until = p.Time.Add(-2 * time.Minute) }), unseen, false},
+		"throttled":                {61 * s, throttled, cpu, true},
+		"throttled, and not heard": {61 * s, both(throttled, unheard), cpu, true},
+		"throttled two times of three": {61 * s, both(throttled, func(p *evidence.Pod) {
+			p.Node.Processors.Throttled, p.Node.Processors.Waited = 80, s
+		}), unseen, false},
+		"throttled, and soon": {59 * s, throttled, "", false},
+		"throttled a while ago": {61 * s, both(throttled, func(p *evidence.Pod) {
+			p.Node.Processors.Until = p.Time.Add(-2 * time.Minute)
+		}), unseen, false},
 		"starved":                          {61 * s, starved, gets, true},
 		"starved, and containerd silent":   {400 * s, both(starved, silent), gets, true},
 		"starved, with unknown users":      {61 * s, fared(s, 30*s), gets, true},

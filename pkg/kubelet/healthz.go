@@ -36,7 +36,8 @@ const (
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 // getSigned is what to do about a kubelet that does not prove who it is.
-const getSigned = "give the file of its certificate with --kubelet-cert-file, or set serverTLSBootstrap in the kubelet's configuration and approve its certificate signing request"
+const getSigned = "give the file of its certificate with --kubelet-cert-file, " +
+	"or set serverTLSBootstrap in the kubelet's configuration and approve its certificate signing request"
 
 // A Client asks one kubelet. Its fields may be set before the first request;
 // its methods may be called side by side.

@@ -27,7 +27,10 @@ func selfSigned(t *testing.T, until time.Duration, names ...string) tls.Certific
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node1@1700000000"}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(until), DNSNames: names}
+	is := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node1@1700000000"},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(until), DNSNames: names,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, is, is, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +53,8 @@ func TestPin(t *testing.T) {
 		"its own, without names, as AKS": {nameless, nameless, nil, true, ""},
 		"a stranger's":                   {other, own, nil, false, "nor is it the kubelet's own certificate"},
 		"its own, without the key":       {withoutKey, own, nil, false, "has never answered"},
-		"no file":                        {own, own, errors.New("open /var/lib/kubelet/pki/kubelet.crt: no such file or directory"), false, "nor is its own certificate known"},
+		"no file": {own, own, errors.New("open /var/lib/kubelet/pki/kubelet.crt: no such file or directory"), false,
+			"nor is its own certificate known"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &kubelet{code: 200, body: "ok"}

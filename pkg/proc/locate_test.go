@@ -29,7 +29,8 @@ func TestUnlocated(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(proc, "1"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		table := "30 1 8:1 / / rw - ext4 /dev/sda rw\n31 30 0:40 / /var/lib/kubelet/pods/" + tc.mounted + "/volumes/kubernetes.io~projected/token rw - tmpfs tmpfs rw\n"
+		table := "30 1 8:1 / / rw - ext4 /dev/sda rw\n" +
+			"31 30 0:40 / /var/lib/kubelet/pods/" + tc.mounted + "/volumes/kubernetes.io~projected/token rw - tmpfs tmpfs rw\n"
 		if err := os.WriteFile(filepath.Join(proc, "1", "mountinfo"), []byte(table), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,8 @@ func TestLocate(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(h.Proc, "1"), 0o755), os.Symlink(root, filepath.Join(h.Proc, "1", "root"))); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := h.Locate(t.Context()); got != "" || err == nil || !strings.HasPrefix(err.Error(), evidence.NotFound) || h.Blind() == nil || h.Blind().Error() != err.Error() {
+	if got, err := h.Locate(t.Context()); got != "" || err == nil ||
+		!strings.HasPrefix(err.Error(), evidence.NotFound) || h.Blind() == nil || h.Blind().Error() != err.Error() {
 		t.Errorf("%q, %v, %v", got, err, h.Blind())
 	}
 	if err := os.MkdirAll(filepath.Join(root, "kubelet", "pods"), 0o755); err != nil {

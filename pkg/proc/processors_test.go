@@ -29,7 +29,10 @@ func TestProcessorWindow(t *testing.T) {
 		at, pid int
 		told    bool
 		from    int // the step that the window begins with
-	}{{0, 7, false, 0}, {2, 7, false, 0}, {9, 7, false, 0}, {10, 7, true, 0}, {12, 7, true, 0}, {20, 7, true, 10}, {22, 8, false, 0}, {33, 8, true, 22}, {95, 8, false, 0}} {
+	}{
+		{0, 7, false, 0}, {2, 7, false, 0}, {9, 7, false, 0}, {10, 7, true, 0}, {12, 7, true, 0}, {20, 7, true, 10},
+		{22, 8, false, 0}, {33, 8, true, 22}, {95, 8, false, 0},
+	} {
 		at := start.Add(time.Duration(step.at) * time.Second)
 		got := w.since(processorCount{at: at, pid: step.pid})
 		if (got != nil) != step.told || got != nil && !got.Since.Equal(start.Add(time.Duration(step.from)*time.Second)) {
@@ -42,15 +45,21 @@ func TestProcessorsBetween(t *testing.T) {
 	const pod = "kubepods/pod0b4ddc3e-1111-4222-8333-444455556666"
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	from := processorCount{at: start, ran: 5 * time.Second, waited: time.Second,
-		used:   map[string]uint64{pod: 1_000_000, "a.service": 2_000_000, "b.service": 0, "c.service": 5, "anew": 9_000_000},
-		quotas: map[string]evidence.CPU{"/a": {Periods: 10, Throttled: 1, Millis: 500}, "/a/b": {Periods: 10, Throttled: 1, Millis: 10}, "/anew": {Periods: 10, Throttled: 1}}}
+		used: map[string]uint64{pod: 1_000_000, "a.service": 2_000_000, "b.service": 0, "c.service": 5, "anew": 9_000_000},
+		quotas: map[string]evidence.CPU{
+			"/a": {Periods: 10, Throttled: 1, Millis: 500}, "/a/b": {Periods: 10, Throttled: 1, Millis: 10}, "/anew": {Periods: 10, Throttled: 1},
+		}}
 	to := processorCount{at: start.Add(10 * time.Second), ran: 6 * time.Second, waited: 20 * time.Second,
-		used:   map[string]uint64{pod: 16_000_000, "a.service": 3_000_000, "b.service": 2_000_000, "c.service": 6, "anew": 1, "new": 99_000_000},
-		quotas: map[string]evidence.CPU{"/a": {Periods: 110, Throttled: 2, Millis: 500}, "/a/b": {Periods: 109, Throttled: 99, Millis: 10}, "/anew": {Periods: 3, Throttled: 3}}}
+		used: map[string]uint64{pod: 16_000_000, "a.service": 3_000_000, "b.service": 2_000_000, "c.service": 6, "anew": 1, "new": 99_000_000},
+		quotas: map[string]evidence.CPU{
+			"/a": {Periods: 110, Throttled: 2, Millis: 500}, "/a/b": {Periods: 109, Throttled: 99, Millis: 10}, "/anew": {Periods: 3, Throttled: 3},
+		}}
 	want := &evidence.Processors{
 		Since: from.at, Until: to.at, Ran: time.Second, Waited: 19 * time.Second,
 		Group: "/a/b", Millis: 10, Periods: 99, Throttled: 98,
-		Users: []evidence.ProcessorUser{{PodUID: "0b4ddc3e-1111-4222-8333-444455556666", Millis: 1500}, {Group: "b.service", Millis: 200}, {Group: "a.service", Millis: 100}},
+		Users: []evidence.ProcessorUser{
+			{PodUID: "0b4ddc3e-1111-4222-8333-444455556666", Millis: 1500}, {Group: "b.service", Millis: 200}, {Group: "a.service", Millis: 100},
+		},
 	}
 	if diff := cmp.Diff(want, between(from, to)); diff != "" {
 		t.Error(diff)

@@ -278,7 +278,8 @@ func (p *pace) late() bool {
 
 // waited is a shell script that prints it. A kernel that counts no pressure counts for how long all tasks together have waited
 // (Documentation/scheduler/sched-stats.rst), which is no less.
-const waited = `while cat /proc/pressure/cpu 2>/dev/null || awk '/^cpu/ { ns += $9 } END { printf "some total=%d\n", ns / 1000 }' /proc/schedstat; do sleep 2; done`
+const waited = `all() { awk '/^cpu/ { ns += $9 } END { printf "some total=%d\n", ns / 1000 }' /proc/schedstat; }
+while cat /proc/pressure/cpu 2>/dev/null || all; do sleep 2; done`
 
 // watch returns a channel that gets, every two seconds, for how long so far some
 // task of the node has waited for a processor.

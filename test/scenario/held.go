@@ -75,7 +75,8 @@ func rootfsBusy() bed.Scenario {
 func rootfsBusyElsewhere() bed.Scenario {
 	s := rootfsBusy()
 	s.Name = "rootfs-busy-elsewhere"
-	s.Story = "a process in a mount namespace of its own, which the node's mounts are propagated to, is in the container's root file system, which the shim cannot unmount"
+	s.Story = "a process in a mount namespace of its own, which the node's mounts are propagated to, is in the container's root file system, " +
+		"which the shim cannot unmount"
 	s.Break = bed.OnNode(findShim + "cd " + rootfs + "\n" + holdElsewhere("slave"))
 	s.Says = []string{"container main has exited", "sleep (PID", "its working directory, in a mount namespace of its own", "EBUSY", "Fix: kill -TERM"}
 	return s

@@ -470,10 +470,12 @@ func csiRecordLost() bed.Scenario {
 // csiRecordLostUnmounted is one of which nothing is mounted any more either. The remedy has the kubelet forget the volume.
 func csiRecordLostUnmounted() bed.Scenario {
 	const name, volume = "csi-record-lost-unmounted", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data"
-	s := ofCSI(name, "somebody has unmounted a CSI volume and removed the kubelet's record of it", "umount "+volume+"/mount\nrm "+volume+"/vol_data.json", "CSIVolumeRecordLost")
+	s := ofCSI(name, "somebody has unmounted a CSI volume and removed the kubelet's record of it",
+		"umount "+volume+"/mount\nrm "+volume+"/vol_data.json", "CSIVolumeRecordLost")
 	s.Family = "Unmounted"
 	s.Proof = "[ -d " + volume + ` ] && [ -z "$(tasks)" ]`
-	s.Says = []string{"Cause: in phase Volumes", "vol_data.json, the kubelet's record of its CSI driver, is missing or invalid, and nothing is mounted there", "Fix: systemctl restart kubelet"}
+	s.Says = []string{"Cause: in phase Volumes", "Fix: systemctl restart kubelet",
+		"vol_data.json, the kubelet's record of its CSI driver, is missing or invalid, and nothing is mounted there"}
 	s.Heal = bed.OnNode(configs + "restart")
 	return s
 }

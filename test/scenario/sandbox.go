@@ -192,7 +192,8 @@ func imageVolumeBusy() bed.Scenario {
 func imageVolumeBusyElsewhere() bed.Scenario {
 	s := imageVolumeBusy()
 	s.Name = "image-volume-busy-elsewhere"
-	s.Story = "a process in a mount namespace of its own, which the node's mounts are propagated to, is in an image volume of the pod, which containerd cannot unmount"
+	s.Story = "a process in a mount namespace of its own, which the node's mounts are propagated to, is in an image volume of the pod, which " +
+		"containerd cannot unmount"
 	s.Break = bed.OnNode(intoImage + holdElsewhere("slave"))
 	s.Says = []string{"Cause: in phase Sandbox", "sleep (PID", "uses it (its working directory, in a mount namespace of its own)", "EBUSY", "Fix: kill -TERM"}
 	return s

@@ -42,7 +42,8 @@ func refuseOpenat2(errno string) error {
 // What is read of the kubelet's directory is the same where there is no openat2.
 func TestWithoutOpenat2(t *testing.T) {
 	for name, errno := range map[string]unix.Errno{"ENOSYS": unix.ENOSYS, "EPERM": unix.EPERM} {
-		cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^(TestVolumes|TestPods|TestPlaces|TestClaims|TestCertificate|TestStore|TestNothingIsFollowed|TestInRoot|TestOpenat2IsRefused).*$")
+		cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run",
+			"^(TestVolumes|TestPods|TestPlaces|TestClaims|TestCertificate|TestStore|TestNothingIsFollowed|TestInRoot|TestOpenat2IsRefused).*$")
 		cmd.Env = append(os.Environ(), refuses+"="+strconv.Itoa(int(errno)))
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "--- PASS: TestOpenat2IsRefused") || !strings.Contains(string(out), "--- PASS: TestVolumes") {
@@ -67,7 +68,8 @@ func TestNothingIsFollowed(t *testing.T) {
 	if err := os.Symlink("real", filepath.Join(dir, "linked")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(proc, "1", "mountinfo"), []byte(`31 23 0:27 / `+`/var/lib/kubelet/pods/a\040b rw - tmpfs tmpfs rw`+"\n"), 0o600); err != nil {
+	const table = `31 23 0:27 / /var/lib/kubelet/pods/a\040b rw - tmpfs tmpfs rw` + "\n"
+	if err := os.WriteFile(filepath.Join(proc, "1", "mountinfo"), []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "pods", "a b"), 0o755); err != nil {
@@ -82,7 +84,8 @@ func TestNothingIsFollowed(t *testing.T) {
 	defer unix.Close(at)
 	p := &probe{request: request{Proc: proc, Dir: "/var/lib/kubelet"}}
 	for name, want := range map[string]error{
-		"pods/a": nil, "pods/a/x": unix.ENOTDIR, "linked": unix.ELOOP, "linked/y": unix.ELOOP, "none": unix.ENOENT, "pods/../../..": unix.EXDEV, "pods/a b": unix.EXDEV,
+		"pods/a": nil, "pods/a/x": unix.ENOTDIR, "linked": unix.ELOOP, "linked/y": unix.ELOOP, "none": unix.ENOENT,
+		"pods/../../..": unix.EXDEV, "pods/a b": unix.EXDEV,
 	} {
 		if name == "pods/a b" && !mounted && os.Getenv(refuses) == "" {
 			continue // who is not root cannot mount

@@ -76,7 +76,8 @@ var FileScannerNotAnswering = &diagnose.Rule{
 		},
 		Meaning: "Virus scanners and security agents have the kernel ask them before a file is opened, read or executed (fanotify permission events). " +
 			"Until the program answers, whoever opens the file waits in the kernel, without a limit. " +
-			"SIGKILL ends a pod's own process there since Linux 5.1, but nobody sends it to the kubelet or to the container runtime: their part of the termination waits. " +
+			"SIGKILL ends a pod's own process there since Linux 5.1, but nobody sends it to the kubelet or to the container runtime: their " +
+			"part of the termination waits. " +
 			"Before 5.1 it does not end that process either, which is then reported as UninterruptibleSleep. " +
 			"None of them logs it, and the kubelet reports itself healthy.",
 		Evidence: "A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller " +

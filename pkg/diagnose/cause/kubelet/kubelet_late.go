@@ -76,14 +76,17 @@ var KubeletLate = &diagnose.Rule{
 			Name:    throttled,
 			Meaning: "The CPU quota of the kubelet's control group, or of one above it, is used up in nearly every period, so the kubelet hardly runs.",
 			First:   "on the node: systemctl set-property kubelet.service CPUQuota= (no limit), or raise the group's cpu.max",
-			Remedy: "On the node, raise or remove the CPU limit of {group}. With systemd: systemctl set-property kubelet.service CPUQuota= (empty: no limit), or the same for the slice above it. " +
+			Remedy: "On the node, raise or remove the CPU limit of {group}. With systemd: systemctl set-property kubelet.service CPUQuota= (empty: no " +
+				"limit), or the same for the slice above it. " +
 				"Else write max into the group's cpu.max (cgroup v1: -1 into cpu.cfs_quota_us). The kubelet then stops the pod by itself; it needs no restart.",
 		}, {
 			Name:    starved,
 			Meaning: "Other processes use up what the kubelet needs: CPU time, memory or I/O.",
 			First:   "on the node: top shows what uses it up; limit or end that. The kubelet then stops the pod by itself",
-			Remedy: "Find what uses it up: on the node top, or kubectl top pod -A --sort-by=cpu. Limit that (limits.cpu of the pod, CPUQuota= of the unit), or ask its owner to end it. " +
-				"The kubelet then stops the pod by itself; it needs no restart. So that it does not happen again, reserve CPU for the system (kubeReserved and systemReserved of the kubelet).",
+			Remedy: "Find what uses it up: on the node top, or kubectl top pod -A --sort-by=cpu. Limit that (limits.cpu of the pod, CPUQuota= of the " +
+				"unit), or ask its owner to end it. " +
+				"The kubelet then stops the pod by itself; it needs no restart. So that it does not happen again, reserve CPU for the system " +
+				"(kubeReserved and systemReserved of the kubelet).",
 		}, {
 			Name: watchLost,
 			Meaning: "The kubelet hears of deletions over a watch of the API server. That one no longer delivers, " +

@@ -38,7 +38,8 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 			"The kubelet then fails before it asks the driver, ten times a second, and counts no attempt. A kubelet that was started since has forgotten the volume and tries nothing at all. It tells it in its log only.",
 		Evidence: "A minute after the deadline, and in all readings for a minute, the volume is mounted, and beside the mount there is no vol_data.json, or one that is not JSON. " +
 			"When the kubelet takes a volume down it removes that file only after the mount. " +
-			"Where nothing is mounted, the volume's directory is there all that time, and it is inferred: the kubelet removes the file just before that directory, and may have had it for another reason.",
+			"Where nothing is mounted, the volume's directory is there all that time, and it is inferred: the kubelet removes the file just " +
+			"before that directory, and may have had it for another reason.",
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"{norecord}",
@@ -79,7 +80,8 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 			v := &p.Volumes[i]
 			mounted := func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }
 			if !v.Block && lost(p, v) && !slices.ContainsFunc(p.Mounts, mounted) {
-				return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred, Family: unmounted, Objects: diagnose.Objects{Volumes: []string{v.Name}, PodUID: p.RuntimeUID}})
+				about := diagnose.Objects{Volumes: []string{v.Name}, PodUID: p.RuntimeUID}
+				return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred, Family: unmounted, Objects: about})
 			}
 		}
 		return diagnose.Result{}

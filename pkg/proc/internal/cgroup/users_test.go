@@ -11,7 +11,10 @@ import (
 // Each pod has its use, and each unit; what is above them has it twice.
 func TestUsed(t *testing.T) {
 	const slice, unit, pod = "/system.slice", "/system.slice/kubelet.service", "/" + pod1
-	used := map[string]string{"": "999", "/kubepods.slice": "50", pod: "40", pod + "/cri-containerd-" + id1 + ".scope": "39", slice: "30", unit: "20", unit + "/x": "9", "/init.scope": "3"}
+	used := map[string]string{
+		"": "999", "/kubepods.slice": "50", pod: "40", pod + "/cri-containerd-" + id1 + ".scope": "39",
+		slice: "30", unit: "20", unit + "/x": "9", "/init.scope": "3",
+	}
 	want := map[string]uint64{pod[1:]: 40, unit[1:]: 20, "init.scope": 3}
 	for version, of := range map[int]func(string) map[string]string{
 		1: func(n string) map[string]string { return map[string]string{"cpuacct.usage": n + "000\n"} },
