@@ -1548,8 +1548,11 @@ func TestPodsThatAwaitTheKubelet(t *testing.T) {
 	running := pod(-time.Minute, 1)
 	running.DeletionTimestamp = nil
 	late := []*corev1.Pod{pod(-time.Minute, 1), pod(-time.Second, 1), pod(time.Second, 1), pod(-time.Minute, 2), pod(-time.Minute, 0), running}
-	if got := Ask(late, now).Awaiting; got != 2 {
-		t.Errorf("%d pods await it", got)
+	if got := Ask(late, now).Awaiting; got != 1 {
+		t.Errorf("pods of %d namespaces await it", got)
+	}
+	if late[1].Namespace = "other"; Ask(late, now).Awaiting != 2 {
+		t.Error("pods of two namespaces await it")
 	}
 	a := new(Agent)
 	a.begun(0, late)

@@ -279,6 +279,7 @@ func controller(p *corev1.Pod) int {
 // server's clock.
 func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 	ask := node.Ask{Names: make(map[string]string, len(pods))}
+	waiting := make(map[string]bool)
 	for _, p := range pods {
 		uid, _ := runtimeUID(p)
 		name := p.Namespace + "/" + p.Name
@@ -308,13 +309,14 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 		}
 		ask.Unprepares = ask.Unprepares || claims(p) > 0 && p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
 		if _, awaited := stop(p); awaited && p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now) {
-			ask.Awaiting++
+			waiting[p.Namespace] = true
 		}
 		ask.Pulls = ask.Pulls || p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now) && mayPull(p)
 		if mayBeDeleted(p) {
 			ask.Deletable++
 		}
 	}
+	ask.Awaiting = len(waiting)
 	return ask
 }
 

@@ -115,6 +115,14 @@ func (r *Runtime) ask(ctx context.Context, s *evidence.ContainerdService) (outco
 	if err != nil {
 		return r.explain(ctx, c, err)
 	}
+	if len(r.sockets) > 1 && !r.answered.Load() {
+		if _, err := c.cri.Version(ctx, &runtimeapi.VersionRequest{}); errdefs.IsNotImplemented(native(err)) {
+			r.others.Store(*r.socket.Load(), true)
+			err := r.noCRI()
+			_, _ = r.renew() // to ask another one the next time
+			return failed, err
+		}
+	}
 	s.Version, s.ConnectedSince = version, time.Unix(0, c.made.Load())
 	_, err = c.containerd.ContainerService().Get(ctx, noRecord)
 	switch {

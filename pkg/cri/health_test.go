@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/services/version/v1"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -330,5 +332,36 @@ func TestSilencesAreNotGlued(t *testing.T) {
 	got := r.Health(context.Background())
 	if got.Attempts != 1 || clock.now().Sub(got.UnansweredSince) > time.Minute {
 		t.Errorf("one question of a new silence: %d attempts, for %s", got.Attempts, clock.now().Sub(got.UnansweredSince))
+	}
+}
+
+// Beside the kubelet's containerd docker's listens, which has no CRI plugin, and the name of a socket is left on which nobody does any more.
+func TestOtherSocketsArePassedOver(t *testing.T) {
+	dir := shortDir(t)
+	stale, docker, kubelets := filepath.Join(dir, "1.sock"), filepath.Join(dir, "2.sock"), filepath.Join(dir, "3.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	s := newServer()
+	s.serveAt(t, docker, func(g *grpc.Server) {
+		version.RegisterVersionServer(g, versionServer{server: s})
+		containers.RegisterContainersServer(g, containersServer{server: s})
+	})
+	r, clock := open(t, stale, long)
+	r.sockets = append(r.sockets, docker, kubelets)
+	if got := r.Health(context.Background()); got.Refused || !strings.Contains(got.Error, "CRI plugin of containerd at "+docker+" is off") {
+		t.Fatalf("only docker's: %+v", got)
+	}
+	clock.move(time.Minute)
+	if got := r.Health(context.Background()); !got.Refused || !strings.Contains(got.Error, stale) {
+		t.Errorf("the kubelet's is down: %+v", got)
+	}
+	clock.move(time.Minute)
+	newServer().serveAt(t, kubelets, nil)
+	if got := r.Health(context.Background()); got.Error != "" || r.at() != kubelets {
+		t.Errorf("asks %s: %+v", r.at(), got)
 	}
 }

@@ -126,7 +126,7 @@ func (r *Runtime) listError(what string, err error) error {
 	case silent(err):
 		return fmt.Errorf("containerd at %s has not listed %s within %s", r.at(), what, r.read)
 	case errdefs.IsNotImplemented(err):
-		return fmt.Errorf("the CRI plugin of containerd at %s is off; look for cri in disabled_plugins of its configuration", r.at())
+		return r.noCRI()
 	}
 	return fmt.Errorf("list %s of containerd at %s: %w", what, r.at(), err)
 }

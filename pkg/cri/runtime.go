@@ -41,6 +41,7 @@ const (
 type Runtime struct {
 	sockets  []string               // where containerd's may be
 	socket   atomic.Pointer[string] // the one that has answered, or that was dialled last
+	others   sync.Map               // those of sockets on which somebody listens who has no CRI plugin
 	now      func() time.Time
 	health   time.Duration // the deadlines, shorter in tests
 	read     time.Duration
@@ -84,10 +85,10 @@ type connection struct {
 // errClosed is the error of every request after Close.
 var errClosed = errors.New("the connection to containerd is closed")
 
-// Sockets are where distributions have containerd's socket: K3s and RKE2; k0s; most; MicroK8s. The first one that is there is taken: beside K3s
-// another containerd may run, as docker's.
+// Sockets are where distributions have containerd's socket: K3s and RKE2; k0s; MicroK8s; most. The first one is taken that somebody with a CRI
+// plugin listens on: beside the kubelet's containerd another one may run, as docker's.
 var Sockets = []string{
-	"/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock", "/run/containerd/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock",
+	"/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock", "/run/containerd/containerd.sock",
 }
 
 // Open prepares to read the containerd that listens on the first socket that is there, each an absolute
@@ -113,17 +114,27 @@ func Open(sockets ...string) (*Runtime, error) {
 	return r, nil
 }
 
-// choose returns the socket to ask: when none has answered yet the first one that is there, else the last.
-func (r *Runtime) choose() string {
+// connect connects to the socket that has answered, or else to the first one on which somebody listens.
+func (r *Runtime) connect(ctx context.Context) (conn net.Conn, err error) {
+	dial := func(name string) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", name) }
 	if s := r.socket.Load(); s != nil && r.answered.Load() {
-		return *s
+		return dial(*s)
 	}
-	i := slices.IndexFunc(r.sockets, isSocket)
-	if i < 0 {
-		i = len(r.sockets) - 1
+	among := slices.DeleteFunc(slices.Clone(r.sockets), func(s string) bool { return !isSocket(s) })
+	if len(among) == 0 {
+		among = r.sockets[len(r.sockets)-1:]
 	}
-	r.socket.Store(&r.sockets[i])
-	return r.sockets[i]
+	without := slices.DeleteFunc(slices.Clone(among), func(s string) bool { _, other := r.others.Load(s); return other })
+	if len(without) > 0 {
+		among = without
+	}
+	for i := range among {
+		r.socket.Store(&among[i])
+		if conn, err = dial(among[i]); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
 }
 
 // isSocket reports whether there is a socket of that name.
@@ -138,6 +149,10 @@ func (r *Runtime) Blind() error {
 		return nil
 	}
 	return r.noSocket()
+}
+
+func (r *Runtime) noCRI() error {
+	return fmt.Errorf("the CRI plugin of containerd at %s is off; look for cri in disabled_plugins of its configuration", r.at())
 }
 
 func (r *Runtime) noSocket() error {
@@ -229,7 +244,7 @@ func (r *Runtime) dial() (*connection, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			c.answered.Store(false)
-			conn, err := new(net.Dialer).DialContext(ctx, "unix", r.choose())
+			conn, err := r.connect(ctx)
 			if err == nil {
 				r.listener.Store(listenerOf(conn))
 			}

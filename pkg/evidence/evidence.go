@@ -651,7 +651,7 @@ type Node struct {
 	// UnpreparingUntil is the time of the last reading that showed more than one of them;
 	// zero when none of the readings in a row did.
 	UnpreparingUntil time.Time `json:"unpreparingUntil,omitzero"`
-	// Awaiting counts the node's pods past their deadline that the kubelet has not begun to stop (Pod.StopAwaited), and
+	// Awaiting counts the namespaces of the node's pods past their deadline that the kubelet has not begun to stop (Pod.StopAwaited), and
 	// LastBegun is when the deletion was requested, of those that it has, that was the last one; zero when none is known.
 	Awaiting  int       `json:"awaiting,omitempty"`
 	LastBegun time.Time `json:"lastBegun,omitzero"`

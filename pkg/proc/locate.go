@@ -23,8 +23,12 @@ func (h *Host) Locate(ctx context.Context) (string, error) {
 	case err != nil:
 		err = fmt.Errorf("look for the kubelet's directory: %w", err)
 	case dir == "":
-		err = fmt.Errorf("%sthe kubelet's directory: none of %s has a directory pods; set --kubelet-dir to the kubelet's --root-dir",
-			evidence.NotFound, strings.Join(h.Places, ", "))
+		what := "a directory pods"
+		if h.PodUID != "" {
+			what = "the directory of nodeagent's own pod"
+		}
+		err = fmt.Errorf("%sthe kubelet's directory: none of %s has %s; set --kubelet-dir to the kubelet's --root-dir",
+			evidence.NotFound, strings.Join(h.Places, ", "), what)
 	default:
 		h.located.Store(&dir)
 		return dir, nil

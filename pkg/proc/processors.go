@@ -28,6 +28,7 @@ type processorCount struct {
 	ran, waited time.Duration
 	used        map[string]uint64
 	quotas      map[string]evidence.CPU
+	own         string // the path of the kubelet's group
 }
 
 // A processorWindow is the last count, and what follows from it and the one before.
@@ -65,10 +66,26 @@ func (r *Round) countProcessors(files *kernfile.Reader, pid int) processorCount 
 		n.ran, n.waited = n.ran+ran, n.waited+waited
 	}
 	if b, err := files.Task(pid, kernfile.Cgroup); err == nil {
-		n.quotas = r.tree().Quotas(b)
+		n.own, n.quotas = r.tree().Quotas(b)
 	}
-	n.used = r.tree().Used()
+	if own := allowed(files, pid); own != "" && own == allowed(files, 1) {
+		n.used = r.tree().Used() // else who runs on other processors takes nothing from it
+	}
 	return n
+}
+
+// allowed returns the processors on which a process may run, as its status file has them.
+func allowed(files *kernfile.Reader, pid int) string {
+	b, err := files.Task(pid, kernfile.Status)
+	if err != nil {
+		return ""
+	}
+	for line := range bytes.Lines(b) {
+		if list, ok := bytes.CutPrefix(line, []byte("Cpus_allowed_list:")); ok {
+			return string(bytes.TrimSpace(list))
+		}
+	}
+	return ""
 }
 
 // parseSchedstat parses a file of a thread: for how long it has run, and waited for a processor, both in nanoseconds, and how
@@ -118,7 +135,11 @@ func between(from, to processorCount) *evidence.Processors {
 		if !ok || now <= before {
 			continue
 		}
-		u := evidence.ProcessorUser{Millis: int64(float64(now-before) / 1000 / to.at.Sub(from.at).Seconds())}
+		use := time.Duration(now-before) * time.Microsecond
+		if group == to.own {
+			use = max(0, use-out.Ran) // others in it
+		}
+		u := evidence.ProcessorUser{Millis: int64(use.Seconds() * 1000 / to.at.Sub(from.at).Seconds())}
 		if u.PodUID, _ = cgroup.PodOfPath(group); u.PodUID == "" {
 			u.Group = kernfile.Printable([]byte(group))
 		}

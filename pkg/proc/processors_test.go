@@ -49,8 +49,8 @@ func TestProcessorsBetween(t *testing.T) {
 		quotas: map[string]evidence.CPU{
 			"/a": {Periods: 10, Throttled: 1, Millis: 500}, "/a/b": {Periods: 10, Throttled: 1, Millis: 10}, "/anew": {Periods: 10, Throttled: 1},
 		}}
-	to := processorCount{at: start.Add(10 * time.Second), ran: 6 * time.Second, waited: 20 * time.Second,
-		used: map[string]uint64{pod: 16_000_000, "a.service": 3_000_000, "b.service": 2_000_000, "c.service": 6, "anew": 1, "new": 99_000_000},
+	to := processorCount{at: start.Add(10 * time.Second), own: "a.service", ran: 6 * time.Second, waited: 20 * time.Second,
+		used: map[string]uint64{pod: 16_000_000, "a.service": 4_000_000, "b.service": 2_000_000, "c.service": 6, "anew": 1, "new": 99_000_000},
 		quotas: map[string]evidence.CPU{
 			"/a": {Periods: 110, Throttled: 2, Millis: 500}, "/a/b": {Periods: 109, Throttled: 99, Millis: 10}, "/anew": {Periods: 3, Throttled: 3},
 		}}

@@ -48,14 +48,13 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, e telling) 
 	}
 	var err error
 	if known == nil {
-		if known, err = r.tell(ctx, c.Subject, c.Last.Time, e); err == nil && e.ofNode != "" {
-			r.tellNode(ctx, c.Last.Time, e)
-		}
+		known, err = r.tell(ctx, c.Subject, c.Last.Time, e)
 	} else {
 		known, err = r.confirm(ctx, c.Last.Time, *known)
 	}
 	if err == nil {
 		c.EventWritten(known)
+		r.tellNode(ctx, c.Last.Time, e)
 		return
 	}
 	if failures := c.EventFailed(unreachable(err)); resultOf(err) != resultGone {
@@ -66,29 +65,27 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, e telling) 
 // A telling is what an Event about a finding says: on the pod, and on the node for a pod whose namespace takes no Event. ofNode is
 // what is said on the node beside that, of what holds up all of its pods; "" for all else.
 type telling struct {
-	cause, kind           string
+	cause, family, kind   string
 	onPod, onNode, ofNode string
 }
 
 // nodeAgain is after how long the same is told on the node again: the API server keeps an Event for an hour.
 const nodeAgain = time.Hour
 
-// tellNode writes an Event on the node, once for all of its pods.
+// tellNode writes an Event on the node, once for all of its pods, of what holds them all up.
 func (r *Reporter) tellNode(ctx context.Context, t time.Time, e telling) {
+	key := e.cause + "/" + e.family
 	r.mu.Lock()
-	told := r.told[e.cause]
-	due := told.IsZero() || t.Sub(told) >= nodeAgain
-	if due {
-		r.told[e.cause] = t
-	}
-	r.mu.Unlock()
-	if !due {
+	defer r.mu.Unlock()
+	if told := r.told[key]; e.ofNode == "" || !told.IsZero() && t.Sub(told) < nodeAgain {
 		return
 	}
 	self := r.self()
-	if _, err := r.createOrAdopt(ctx, r.event(self, t, e.kind, e.cause, e.ofNode), eventNames(self, e.cause, r.node), kindNodeEvent); err != nil {
+	if _, err := r.createOrAdopt(ctx, r.event(self, t, e.kind, e.cause, e.ofNode), eventNames(self, key, r.node), kindNodeEvent); err != nil {
 		r.logFailure("cannot write the Event on the node", self, 1, err)
+		return
 	}
+	r.told[key] = t
 }
 
 // tellingOf composes it.
@@ -113,7 +110,7 @@ type about struct {
 }
 
 func (a about) compose(d *diagnose.Diagnosis, f *diagnose.Finding) telling {
-	t := telling{cause: f.Cause, kind: corev1.EventTypeWarning, onPod: note(d, f, a.since), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": ")}
+	t := telling{cause: f.Cause, family: f.Family, kind: corev1.EventTypeWarning, onPod: note(d, f, a.since), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": ")}
 	if f.WholeNode {
 		t.ofNode = within(mostNote, lead(d, f, "")+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid),
 			"First seen with pod "+podName(a.subject), "More: nodeagent explain "+f.Cause)

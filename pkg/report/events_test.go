@@ -51,11 +51,14 @@ func TestWholeNodeIsToldOnTheNode(t *testing.T) {
 	}
 	e := telling{cause: "KubeletDown", kind: corev1.EventTypeWarning, ofNode: ev.Note}
 	for _, step := range []struct {
-		after time.Duration
-		cause string
-		want  int
-	}{{time.Minute, "KubeletDown", 0}, {time.Minute, "ContainerdDown", 1}, {2 * time.Minute, "ContainerdDown", 0}, {time.Hour, "KubeletDown", 1}} {
-		e.cause = step.cause
+		after         time.Duration
+		cause, family string
+		want          int
+	}{
+		{time.Minute, "KubeletDown", "", 0}, {time.Minute, "ContainerdDown", "", 1}, {2 * time.Minute, "ContainerdDown", "", 0},
+		{2 * time.Minute, "KubeletDown", "Restarts", 1}, {time.Hour, "KubeletDown", "", 1},
+	} {
+		e.cause, e.family = step.cause, step.family
 		g.r.tellNode(t.Context(), g.now.Add(step.after), e)
 		if got := g.api.took(); len(got) != step.want {
 			t.Errorf("%s after %s: %+v", step.cause, step.after, got)

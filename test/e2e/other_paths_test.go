@@ -79,7 +79,7 @@ func otherPaths(x *trial, n *bed.Node, turn *bed.Turn) {
 				continue
 			}
 			out, err := n.Kubectl(ctx, "-n", bed.AgentNamespace, "logs", p.Name)
-			if err != nil || !strings.Contains(out, "none of /nowhere has a directory pods") || !strings.Contains(out, "there is no /nowhere.sock") {
+			if err != nil || !strings.Contains(out, "none of /nowhere has the directory of nodeagent's own pod") || !strings.Contains(out, "there is no /nowhere.sock") {
 				return false, fmt.Sprintf("%s, %v", out, err)
 			}
 			if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {

@@ -81,7 +81,7 @@ func kubeletStarved() bed.Scenario {
 			Cause:  "KubeletLate",
 			Family: "Starved",
 			Says: []string{"it gets no CPU time. Most is used by cgroup system.slice/kubelet.service",
-				"Seen: waited for a CPU at least three times as long as they ran (schedstat)", "Fix: The kubelet then stops the pod by itself"},
+				"Seen: waited for a CPU at least 20 times as long as they ran (schedstat)", "Fix: The kubelet then stops the pod by itself"},
 			Force: "no",
 		},
 	}
@@ -113,14 +113,15 @@ until new=$(pgrep -o -x kubelet) && [ $new != $old ]; do sleep 1; done
 	pastProxy = configs + "restore\nend KILL /run/scenario-mutewatch.pid\nrm -f " + muted + "\n"
 )
 
-// watchLost has a second pod, of which the kubelet does not hear either: of one alone it would not be known that
-// it is not the pod's. The remedy helps while the watch is as dead as before.
+// watchLost has a second pod, of another namespace, of which the kubelet does not hear either: of one alone it would not be known that
+// it is not the pod's. It is told when the kubelet's health check would show a main loop that hangs. The remedy helps while the watch is as dead
+// as before.
 func watchLost() bed.Scenario {
 	const name = "kubelet-watch-lost"
 	return bed.Scenario{
 		Name:  name,
 		Story: "what is between the kubelet and the API server holds back what comes over watches, and all else goes through",
-		Place: bed.Place{NoExec: true},
+		Place: bed.Place{NoExec: true, Long: true},
 		Fault: bed.Fault{
 			Pod:     sleeper(3),
 			Prepare: inTurn(bed.NodeTool("mutewatch"), bed.OnNode(throughProxy)),
@@ -132,7 +133,7 @@ func watchLost() bed.Scenario {
 			Cause:  "KubeletLate",
 			Family: "WatchLost",
 			Says: []string{"WHOLE NODE", "nor any other pod deleted since", "it probably no longer hears of deletions",
-				"Seen: Other pods of the node wait for the kubelet in the same way", "Fix: systemctl restart kubelet"},
+				"Seen: Pods of other namespaces wait for the kubelet in the same way", "Fix: systemctl restart kubelet"},
 			Force: "no",
 		},
 	}
@@ -173,7 +174,10 @@ func endOther(name string) bed.Step {
 	}
 }
 
+// other is in another namespace, and has no account there.
 func other(n *bed.Node, name string) *corev1.Pod {
 	s := bed.Scenario{Name: name + "-other", Fault: bed.Fault{Pod: sleeper(2)}}
-	return s.Manifest(n)
+	p := s.Manifest(n)
+	p.Namespace = metav1.NamespaceDefault
+	return p
 }

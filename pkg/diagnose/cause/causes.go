@@ -106,8 +106,8 @@ var table = diagnose.Table{
 	{Rule: kubelet.PreStopHookRunning},
 	{Rule: signal.ShutdownThrottled},
 	{Rule: signal.SlowShutdown},
-	// A kubelet that gets no CPU time does not answer, nor list containers, nor renew its Lease.
-	{Rule: kubelet.KubeletLate, Explains: []*diagnose.Rule{kubelet.KubeletDisconnected, runtime.ContainerdHung, kubelet.PLEGUnhealthy}},
+	// Whatever else is found may be why it has not begun.
+	{Rule: kubelet.KubeletLate},
 }
 
 // Diagnose looks for every cause.

@@ -4,13 +4,12 @@ import (
 	"context"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Place asks which of some directories of the host is the kubelet's, and what it is called without links, as the mount table has it:
-// the first one with the directory of a pod, or where there is no such pod the first one with a directory pods; "" for none.
+// the first one with the directory of a pod, by its UID, or of any pod where that is ""; "" for none.
 func (p *Prober) Place(ctx context.Context, proc, pod string, of ...string) (string, error) {
 	saw, err := p.askDir(ctx, request{What: places, Proc: proc, PID: 1, TID: 1, Owner: "kubelet", Pod: pod, Places: of})
 	return saw.Place, err
@@ -28,24 +27,18 @@ func (p *probe) places() {
 			return
 		}
 		way, err := follow(root, name)
-		if err != nil || !isDir(root, append(way, "pods")) {
+		if err != nil || p.Pod != "" && path.Base(p.Pod) != p.Pod {
 			continue
 		}
-		if isDir(root, append(way, "pods", p.Pod)) {
-			p.seen.Place = "/" + path.Join(way...)
+		if way = append(way, "pods"); isDir(root, way) && (p.Pod == "" || isDir(root, append(way, p.Pod))) {
+			p.seen.Place = "/" + path.Join(way[:len(way)-1]...)
 			return
-		}
-		if p.seen.Place == "" {
-			p.seen.Place = "/" + path.Join(way...)
 		}
 	}
 }
 
 // isDir reports whether a name is a directory, and no link.
 func isDir(root int, way []string) bool {
-	if strings.Contains(way[len(way)-1], "/") || way[len(way)-1] == "" {
-		return false
-	}
 	fd, err := openBelow(root, way)
 	if err != nil {
 		return false

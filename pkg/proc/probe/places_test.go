@@ -37,9 +37,9 @@ func TestPlaces(t *testing.T) {
 	}{
 		{"", []string{"/absent", "/empty", "/old", "/var/kubelet"}, "/old"},
 		{"u-2", []string{"/old", "/var/kubelet"}, "/data/kubelet"},
-		{"u-3", []string{"/var/kubelet", "/old"}, "/data/kubelet"},
+		{"u-3", []string{"/var/kubelet", "/old"}, ""},
 		{"u-2", []string{"/var/outside"}, "/data/kubelet"},
-		{"../u-1", []string{"/empty", "/var/kubelet"}, "/data/kubelet"},
+		{"../pods/u-1", []string{"/old"}, ""},
 		{"u-1", []string{"/var/loop", "/absent", "/empty"}, ""},
 	} {
 		got, err := p.Place(t.Context(), proc, tc.pod, tc.of...)

@@ -34,7 +34,7 @@ var KubeletDown = &diagnose.Rule{
 				{Variant: refused, Text: "No process has had a kubelet's name since {since}. Connections to the kubelet's port are refused"},
 				{Text: "No process has had a kubelet's name since {since}"},
 			},
-			"units": {{Text: "The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2, k0scontroller or k0sworker with k0s"}},
+			"units": {units},
 		},
 		Seen:  []string{"{proof}", "Without the kubelet no pod of the node is stopped, unmounted or removed; its containers keep running"},
 		First: "on the node: journalctl -u kubelet -n 100 shows why it exited; then systemctl start kubelet (containers keep running)",
@@ -105,3 +105,6 @@ const (
 	refused  = "Refused"
 	restarts = "Restarts"
 )
+
+// units are what systemd calls the kubelet elsewhere.
+var units = diagnose.Choice{Text: "The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2, k0scontroller or k0sworker with k0s"}

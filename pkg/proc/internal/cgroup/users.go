@@ -71,19 +71,19 @@ func (w *walk) use(dir string) (uint64, bool) {
 	return n, ok
 }
 
-// Quotas returns what a process's group and those above it may use of the processors, by their paths, as Used has them; those
-// without a quota are left out. b is the process's file cgroup.
-func (t *Tree) Quotas(b []byte) map[string]evidence.CPU {
+// Quotas returns the path of a process's group, as Used has it, and what that one and those above it may use of the processors, by their
+// paths; those without a quota are left out. b is the process's file cgroup.
+func (t *Tree) Quotas(b []byte) (own string, quotas map[string]evidence.CPU) {
 	c, ok := t.processors()
 	if !ok {
-		return nil
+		return "", nil
 	}
 	w := walk{t: t, c: c, r: kernfile.New()}
-	out := make(map[string]evidence.CPU)
-	for dir := ownPath(b, c.version, "cpuacct"); dir != "/" && dir != ""; dir = path.Dir(dir) {
+	own, quotas = ownPath(b, c.version, "cpuacct"), make(map[string]evidence.CPU)
+	for dir := own; dir != "/" && dir != ""; dir = path.Dir(dir) {
 		if cpu := w.readCPU(dir); cpu != nil && cpu.Millis > 0 {
-			out[strings.TrimPrefix(dir, "/")] = *cpu
+			quotas[strings.TrimPrefix(dir, "/")] = *cpu
 		}
 	}
-	return out
+	return strings.TrimPrefix(own, "/"), quotas
 }

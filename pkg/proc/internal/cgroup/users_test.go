@@ -62,8 +62,8 @@ func TestQuotas(t *testing.T) {
 		base + slice + "/cpuacct.usage": "9000\n", base + slice + "/cpu.cfs_quota_us": "200000\n", base + slice + "/cpu.cfs_period_us": "100000\n",
 	})
 	for root, line := range map[string]string{root2: "0::" + unit + "\n", root1: "3:pids:/other\n2:cpu,cpuacct:" + unit + "\n0::/\n"} {
-		if got := (&Tree{Root: root}).Quotas([]byte(line)); !maps.Equal(got, want) {
-			t.Errorf("%q: %+v", line, got)
+		if own, got := (&Tree{Root: root}).Quotas([]byte(line)); own != unit[1:] || !maps.Equal(got, want) {
+			t.Errorf("%q: %s, %+v", line, own, got)
 		}
 	}
 }
