@@ -68,7 +68,7 @@ func (v *View) notReady(p *corev1.Pod, node *corev1.Node, c *corev1.NodeConditio
 			taints = append(taints, t.Key+":"+string(t.Effect))
 		}
 	}
-	if len(taints) > 0 {
+	if slices.Sort(taints); len(taints) > 0 {
 		seen = append(seen, "Taints: "+strings.Join(taints, ", ")+".")
 	}
 	waiting := v.exclusive(p)

@@ -305,9 +305,10 @@ func (r *Run) Current() (*corev1.Pod, error) {
 	return p, err
 }
 
-// MaySay reports whether a verdict that is not the scenario's cause may come before it, or after it.
+// MaySay reports whether a verdict that is not the scenario's cause may come before it, or after it. Before a late one it may be said that
+// the cause is not known, or why the kubelet has not begun.
 func (r *Run) MaySay(reason string) bool {
-	return r.Late && reason == "Unknown" || r.Then != "" && reason == r.Then
+	return r.Late && (reason == "Unknown" || reason == "KubeletLate") || r.Then != "" && reason == r.Then
 }
 
 func (r *Run) wrong(c *corev1.PodCondition) {

@@ -124,7 +124,7 @@ type Want struct {
 	// Waits are what the condition of a pod inside its grace period must say, of an innocent that is
 	// there for more than a minute.
 	Waits []string
-	// Late reports whether what proves the cause comes so late that Unknown may stand before.
+	// Late reports whether what proves the cause comes so late that Unknown or KubeletLate may stand before.
 	Late bool
 	// Stays is for how long the verdict is watched before Heal: it must neither change nor be withdrawn.
 	Stays time.Duration

@@ -63,7 +63,20 @@ func whyTerminating(x *trial, n *bed.Node, _ *bed.Turn) {
 		if err := n.API.CoreV1().Pods(namespace).Delete(ctx, r.Name, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
 			x.Fatal(err)
 		}
-		time.Sleep(3 * time.Second) // the table has the latest first
+		// The table has the latest first, and what is left to finalizers is late by when the kubelet was done.
+		if r.Name == stuck[0].Name {
+			if err := n.Await(ctx, "the kubelet to be done with "+r.Name, func() (bool, string) {
+				p, err := r.Current()
+				if err != nil {
+					return false, err.Error()
+				}
+				g := p.DeletionGracePeriodSeconds
+				return g != nil && *g == 0, "not yet"
+			}); err != nil {
+				x.Fatal(err)
+			}
+		}
+		time.Sleep(3 * time.Second)
 	}
 	for _, r := range runs {
 		if err := n.Await(ctx, r.Name+": verdict "+r.Cause, func() (bool, string) {

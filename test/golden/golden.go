@@ -39,7 +39,7 @@ func Masked(text, node string) string {
 
 var (
 	// varies is what depends on when the agent has looked, and on how many nodes of the cluster are lost.
-	varies    = regexp.MustCompile(`(Timeline) .*|(for at least) \d+ seconds|, node\.kubernetes\.io/unreachable:NoExecute`)
+	varies    = regexp.MustCompile(`(Timeline) .*|(for at least) \d+ seconds|node\.kubernetes\.io/unreachable:NoExecute, `)
 	maskedAge = regexp.MustCompile(`\bN+[smhd](N+[smh])?\b`)
 	maskedID  = regexp.MustCompile(`#+`)
 	blanks    = regexp.MustCompile(` {2,}`)

@@ -17,7 +17,7 @@ func TestMasked(t *testing.T) {
 		"x  NmNNs  PID ####":                    "x  NNs    PID ###",
 		"Timeline      deleted hh:mm:ss, a, b.": "Timeline      b.",
 		"for at least 3 seconds (two readings)": "for at least 15 seconds (two readings)",
-		"Taints: node.kubernetes.io/unreachable:NoSchedule, node.kubernetes.io/unreachable:NoExecute.": "Taints: node.kubernetes.io/unreachable:NoSchedule.",
+		"Taints: node.kubernetes.io/unreachable:NoExecute, node.kubernetes.io/unreachable:NoSchedule.": "Taints: node.kubernetes.io/unreachable:NoSchedule.",
 	} {
 		if !Same(a, b) {
 			t.Errorf("%q and %q differ", a, b)
