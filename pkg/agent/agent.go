@@ -276,16 +276,11 @@ func (a *Agent) begun(ahead time.Duration, pods ...[]*corev1.Pod) {
 	for _, p := range slices.Concat(pods...) {
 		if has, _ := stop(p); has && p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil {
 			at := p.DeletionTimestamp.Add(-ahead - time.Duration(*p.DeletionGracePeriodSeconds)*time.Second)
-			a.lastBegun = latest(a.lastBegun, at)
+			if at.After(a.lastBegun) {
+				a.lastBegun = at
+			}
 		}
 	}
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // A choice is what a round finds among the terminating pods.

@@ -73,23 +73,27 @@ func TestKubeletLate(t *testing.T) {
 		says   string // "" for another cause, or none
 		whole  bool
 	}{
-		"throttled":                    {61 * s, throttled, cpu, true},
-		"throttled, and not heard":     {61 * s, both(throttled, unheard), cpu, true},
-		"throttled two times of three": {61 * s, both(throttled, func(p *evidence.Pod) { p.Node.Processors.Throttled, p.Node.Processors.Waited = 80, s }), unseen, false},
-		"throttled, and soon":          {59 * s, throttled, "", false},
-		"throttled a while ago":        {61 * s, both(throttled, func(p *evidence.Pod) { p.Node.Processors.Until = p.Time.Add(-2 * time.Minute) }), unseen, false},
-		"throttled, and a pull":        {late, both(throttled, pull), "", false},
-		"throttled, and runc works":    {late, both(throttled, runc), "", false},
-		"throttled, and young":         {late, both(throttled, started(50*s)), "", false},
-		"throttled, and ready again":   {late, both(throttled, ready(50*s)), "", false},
-		"throttled, and older":         {late, both(throttled, started(61*s), ready(61*s)), cpu, true},
-		"starved":                      {61 * s, starved, gets, true},
-		"starved, with unknown users":  {61 * s, fared(s, 30*s), gets, true},
-		"it waits less than the time":  {61 * s, fared(0, 11*s), unseen, false},
-		"a busy node":                  {61 * s, fared(2*s, 30*s), unseen, false},
-		"nothing is known of it":       {61 * s, fared(0, 0), unseen, false},
-		"short of I/O":                 {61 * s, func(p *evidence.Pod) { p.Node.Pressure = &evidence.Pressure{IO: 60} }, "under I/O pressure", false},
-		"short of I/O for long":        {late, func(p *evidence.Pod) { p.Node.Pressure = &evidence.Pressure{IO: 60, StarvedUntil: p.Time} }, "under I/O pressure", false},
+		"throttled":                {61 * s, throttled, cpu, true},
+		"throttled, and not heard": {61 * s, both(throttled, unheard), cpu, true},
+		"throttled two times of three": {61 * s, both(throttled, func(p *evidence.Pod) {
+			p.Node.Processors.Throttled, p.Node.Processors.Waited = 80, s
+		}), unseen, false},
+		"throttled, and soon":         {59 * s, throttled, "", false},
+		"throttled a while ago":       {61 * s, both(throttled, func(p *evidence.Pod) { p.Node.Processors.Until = p.Time.Add(-2 * time.Minute) }), unseen, false},
+		"throttled, and a pull":       {late, both(throttled, pull), "", false},
+		"throttled, and runc works":   {late, both(throttled, runc), "", false},
+		"throttled, and young":        {late, both(throttled, started(50*s)), "", false},
+		"throttled, and ready again":  {late, both(throttled, ready(50*s)), "", false},
+		"throttled, and older":        {late, both(throttled, started(61*s), ready(61*s)), cpu, true},
+		"starved":                     {61 * s, starved, gets, true},
+		"starved, with unknown users": {61 * s, fared(s, 30*s), gets, true},
+		"it waits less than the time": {61 * s, fared(0, 11*s), unseen, false},
+		"a busy node":                 {61 * s, fared(2*s, 30*s), unseen, false},
+		"nothing is known of it":      {61 * s, fared(0, 0), unseen, false},
+		"short of I/O":                {61 * s, func(p *evidence.Pod) { p.Node.Pressure = &evidence.Pressure{IO: 60} }, "under I/O pressure", false},
+		"short of I/O for long": {late, func(p *evidence.Pod) {
+			p.Node.Pressure = &evidence.Pressure{IO: 60, StarvedUntil: p.Time}
+		}, "under I/O pressure", false},
 		"it is stopped":                {61 * s, both(starved, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }), "", false},
 		"it has begun":                 {61 * s, both(starved, func(p *evidence.Pod) { p.StopAwaited, p.StopBegun = false, true }), "", false},
 		"of a static pod":              {61 * s, both(starved, func(p *evidence.Pod) { p.Mirror = true }), "", false},
@@ -100,7 +104,9 @@ func TestKubeletLate(t *testing.T) {
 		"two wait, heard again":        {late, both(two, ready(2*s)), "", false},
 		"two wait, one begun before":   {late, both(two, func(p *evidence.Pod) { p.Node.LastBegun = requested.Add(-time.Minute) }), hears, true},
 		"two wait, one begun after":    {late, both(two, func(p *evidence.Pod) { p.Node.LastBegun = requested.Add(s) }), unseen, false},
-		"two wait, not ready":          {late, both(two, func(p *evidence.Pod) { p.Node.Ready = &evidence.NodeReady{Status: "False", Reason: "KubeletNotReady"} }), "", false},
+		"two wait, not ready": {late, both(two, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "False", Reason: "KubeletNotReady"}
+		}), "", false},
 		"two wait, and runc works":     {late, both(two, runc), "", false},
 		"two wait, and its loop hangs": {late, both(two, onlySaid(time.Minute)), "", false},
 		"alone":                        {late, func(*evidence.Pod) {}, unseen, false},

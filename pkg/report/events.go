@@ -72,20 +72,27 @@ type telling struct {
 // nodeAgain is after how long the same is told on the node again: the API server keeps an Event for an hour.
 const nodeAgain = time.Hour
 
-// tellNode writes an Event on the node, once for all of its pods, of what holds them all up.
+// tellNode writes an Event on the node, once for all of its pods, of what holds them all up. Nobody waits for another pod's report to write it;
+// what could not be written is written with the next report.
 func (r *Reporter) tellNode(ctx context.Context, t time.Time, e telling) {
 	key := e.cause + "/" + e.family
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if told := r.told[key]; e.ofNode == "" || !told.IsZero() && t.Sub(told) < nodeAgain {
+	before := r.told[key]
+	due := e.ofNode != "" && (before.IsZero() || t.Sub(before) >= nodeAgain)
+	if due {
+		r.told[key] = t
+	}
+	r.mu.Unlock()
+	if !due {
 		return
 	}
 	self := r.self()
 	if _, err := r.createOrAdopt(ctx, r.event(self, t, e.kind, e.cause, e.ofNode), eventNames(self, key, r.node), kindNodeEvent); err != nil {
 		r.logFailure("cannot write the Event on the node", self, 1, err)
-		return
+		r.mu.Lock()
+		r.told[key] = before
+		r.mu.Unlock()
 	}
-	r.told[key] = t
 }
 
 // tellingOf composes it.
@@ -110,7 +117,10 @@ type about struct {
 }
 
 func (a about) compose(d *diagnose.Diagnosis, f *diagnose.Finding) telling {
-	t := telling{cause: f.Cause, family: f.Family, kind: corev1.EventTypeWarning, onPod: note(d, f, a.since), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": ")}
+	t := telling{
+		cause: f.Cause, family: f.Family, kind: corev1.EventTypeWarning,
+		onPod: note(d, f, a.since), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": "),
+	}
 	if f.WholeNode {
 		t.ofNode = within(mostNote, lead(d, f, "")+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid),
 			"First seen with pod "+podName(a.subject), "More: nodeagent explain "+f.Cause)

@@ -20,7 +20,7 @@ const writeTimeout = 5 * time.Second
 // of them: what has been written stands in the Case.
 type Reporter struct {
 	mu   sync.Mutex
-	told map[string]time.Time // when a cause was told on the node
+	told map[string]time.Time // when a cause and its family were told on the node
 
 	client  *kube.Client
 	node    string

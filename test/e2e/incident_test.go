@@ -16,7 +16,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -173,6 +175,27 @@ func described(x *trial, r *bed.Run) {
 		return
 	}
 	worded(x, r, c)
+	if strings.HasPrefix(r.Event.Note, "WHOLE NODE") {
+		toldOnNode(x, r)
+	}
+}
+
+// toldOnNode checks that what holds up all pods of the node is told on the Node, too.
+func toldOnNode(x *trial, r *bed.Run) {
+	x.Helper()
+	if err := r.Node.Await(x.Context(), "the Event on the Node", func() (bool, string) {
+		list, err := r.Node.API.EventsV1().Events(metav1.NamespaceDefault).List(x.Context(), metav1.ListOptions{
+			FieldSelector: "regarding.kind=Node,reason=" + r.Cause,
+		})
+		if err != nil {
+			return false, err.Error()
+		}
+		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return e.Regarding.Name == r.Node.Name && strings.HasPrefix(e.Note, "WHOLE NODE "+r.Node.Name+": ")
+		}), fmt.Sprintf("%d Events of this reason on Nodes", len(list.Items))
+	}); err != nil {
+		x.Error(err)
+	}
 }
 
 // worded checks the words of the Event and of the condition, nil where there is none.
