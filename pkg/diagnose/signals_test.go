@@ -1224,6 +1224,28 @@ func TestHandlerSince(t *testing.T) {
 	}
 }
 
+// A thread that is woken from sigwait shows none of the signals that it waits for until it has had a processor.
+func TestWokenFromSigwait(t *testing.T) {
+	asleep := stopping(tini(func(*evidence.Task) {}))
+	for name, syscall := range map[string]string{"from sigwait": "rt_sigtimedwait", "from another call": "epoll_wait"} {
+		asleep.Tasks[0].Probe.Syscall = syscall
+		earlier := asleep
+		for range 3 { // one that does not get a processor for long is woken once
+			woken := stopping(tini(func(*evidence.Task) {}))
+			woken.Time = earlier.Time.Add(2 * time.Second)
+			woken.Tasks[0].State, woken.Tasks[0].Probe.Syscall, woken.Tasks[0].Switches = evidence.Runnable, "", 1
+			woken.Before = known(woken)
+			woken.Since(earlier)
+			earlier = woken
+		}
+		d := cause.Diagnose(earlier)
+		v, _ := d.Verdict()
+		if waits := syscall == "rt_sigtimedwait"; v.Cause == "SignalDroppedByPID1" == waits || d.NotLookedFor("SignalDroppedByPID1") != waits {
+			t.Errorf("woken %s: verdict %q (%s), not looked for is %t", name, v.Cause, v.Message, d.NotLookedFor("SignalDroppedByPID1"))
+		}
+	}
+}
+
 // tini makes the first process one that hands its signals to a child.
 func tini(change func(child *evidence.Task)) func(*evidence.Pod, *evidence.Task) {
 	return func(p *evidence.Pod, first *evidence.Task) {

@@ -578,5 +578,6 @@ func sinceOne(now, before *Task, t time.Time) {
 	now.WasExiting = now.PID == before.PID && now.TID == before.TID && (before.WasExiting || before.Exiting())
 	sameProcess := now.PID == before.PID && now.TID == before.TID && (now.Probe == nil || before.Probe == nil || now.Probe.Start == before.Probe.Start)
 	now.HadChild = sameProcess && before.HadChild
+	now.WasInSigwait = sameProcess && now.Comm == before.Comm && (before.WasInSigwait || before.InSigwait())
 	now.WasKilled = now.PID == before.PID && now.TID == before.TID && (before.WasKilled || before.Killed())
 }

@@ -77,6 +77,9 @@ type Task struct {
 	// HadChild reports whether this or an earlier reading showed a child of the process in its container: a
 	// shell that runs one short program after the other has none in between.
 	HadChild bool `json:"hadChild,omitempty"`
+	// WasInSigwait reports whether an earlier reading showed the same program in sigwait. One that is woken is
+	// runnable until it has a processor, and still shows none of the signals that it waits for.
+	WasInSigwait bool `json:"wasInSigwait,omitempty"`
 	// WasKilled reports whether an earlier reading showed SIGKILL pending in the task: it has
 	// taken it since, and exits.
 	WasKilled bool `json:"wasKilled,omitempty"`
@@ -99,6 +102,11 @@ type Task struct {
 
 // Leader reports whether the task is the first thread of its process.
 func (t *Task) Leader() bool { return t.PID == t.TID }
+
+// InSigwait reports whether the task waits for signals: in sigwait(3), sigwaitinfo(2) or sigtimedwait(2).
+func (t *Task) InSigwait() bool {
+	return t.Probe != nil && (t.Probe.Syscall == "rt_sigtimedwait" || t.Probe.Syscall == "rt_sigtimedwait_time64")
+}
 
 // NamespaceInit reports whether the task's process is PID 1 of a PID namespace
 // other than the host's. The kernel drops signals to it that it neither catches,

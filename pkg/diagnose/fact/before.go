@@ -99,7 +99,7 @@ func (fp FirstProcess) HadHandler(sig evidence.Signal) bool {
 // since the deletion may not have been done with its start, however long it has lived.
 func (fp FirstProcess) HandledBefore(sig evidence.Signal) bool {
 	// What a process waits for in sigwait is in none of its masks meanwhile.
-	if b := before(fp.pod, fp.Leader); b != nil && (b.Caught.Has(sig) || b.Blocked.Has(sig) || !waitsForSignals(fp.Leader)) {
+	if b := before(fp.pod, fp.Leader); b != nil && (b.Caught.Has(sig) || b.Blocked.Has(sig) || !fp.Leader.InSigwait()) {
 		return b.Caught.Has(sig) || b.Blocked.Has(sig)
 	}
 	changed := !fp.pod.UnchangedSince.IsZero() && fp.Leader.SignalsSince.After(fp.pod.UnchangedSince)
@@ -116,7 +116,7 @@ func (fp FirstProcess) handlesSince(sig evidence.Signal) bool {
 			b = &fp.pod.Before.Tasks[i]
 		}
 	}
-	return b != nil && fp.Leader.Caught.Has(sig) && !(b.Caught | b.Blocked).Has(sig) && !waitsForSignals(b)
+	return b != nil && fp.Leader.Caught.Has(sig) && !(b.Caught | b.Blocked).Has(sig) && !b.InSigwait()
 }
 
 // HandlersKept reports whether the process has the handlers that it had before the deletion,

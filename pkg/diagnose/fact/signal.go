@@ -56,7 +56,7 @@ func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 	// SIGQUIT: neither ends the shell as PID 1, and a trap looks the same.
 	own := Shell(t) && (sig == evidence.SIGINT || sig == evidence.SIGQUIT)
 	switch {
-	case waitsForSignals(t):
+	case t.InSigwait():
 		return Caught
 	case t.Caught.Has(sig) && own:
 		return ReceptionUnknown
@@ -65,7 +65,7 @@ func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 	case t.Blocked.Has(sig) && (t.SharedPending.Has(sig) || mayBlock(t, Shell(t), sig)):
 		for _, th := range fp.Threads {
 			switch {
-			case waitsForSignals(th):
+			case th.InSigwait():
 				return Caught
 			case !th.Blocked.Has(sig):
 				return ReceptionUnknown // it stays pending, and this thread may be about to wait for it
@@ -85,13 +85,12 @@ func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 }
 
 // unseen reports whether it is not known what the task sleeps in. One that runs is not
-// in sigwait.
+// in sigwait, unless it was: woken from that, as tini is each second, it may not have had a processor yet.
 func unseen(t *evidence.Task) bool {
-	return t.State != evidence.Runnable && t.State != evidence.Zombie && (t.Probe == nil || t.Probe.Syscall == "")
-}
-
-func waitsForSignals(t *evidence.Task) bool {
-	return t.Probe != nil && (t.Probe.Syscall == "rt_sigtimedwait" || t.Probe.Syscall == "rt_sigtimedwait_time64")
+	if t.State == evidence.Zombie || t.State == evidence.Runnable && !t.WasInSigwait {
+		return false
+	}
+	return t.Probe == nil || t.Probe.Syscall == ""
 }
 
 // Expects reports whether the process waits for signals in sigwait and shows neither a
@@ -99,7 +98,7 @@ func waitsForSignals(t *evidence.Task) bool {
 // waits for without having blocked them the kernel drops to PID 1 (sig_ignored looks at
 // real_blocked).
 func (fp FirstProcess) Expects(sig evidence.Signal) bool {
-	return waitsForSignals(fp.Leader) && !(fp.Leader.Caught | fp.Leader.Blocked).Has(sig)
+	return fp.Leader.InSigwait() && !(fp.Leader.Caught | fp.Leader.Blocked).Has(sig)
 }
 
 // pending reports whether a signal to the process has been waiting to be taken
