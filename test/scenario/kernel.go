@@ -249,9 +249,7 @@ func onDelay(name, story, reads, writes string) bed.Scenario {
 const anHour = "3600000" // milliseconds
 
 func blockDevice() bed.Scenario {
-	s := onDelay("block-ext4", "the device below an ext4 completes no I/O any more", anHour, anHour)
-	s.Says = append(s.Says, "Fix: Restore device")
-	return s
+	return onDelay("block-ext4", "the device below an ext4 completes no I/O any more", anHour, anHour)
 }
 
 // suspendedDevice is a file system that is frozen because its device is suspended: a

@@ -37,7 +37,9 @@ func DeadDisk(m *evidence.Mount) bool {
 	return d != nil && d.InFlight > 0 && d.Still() >= SlowDevice
 }
 
-// IdleDisk reports whether the block device below a mount has had no request under way for long: it is not what is waited for.
+// IdleDisk reports whether the block device below a mount has had no request under way for long. What is waited for is above it, or in it:
+// a target of the device mapper that keeps requests, as a thin pool without space does, counts them when it hands them on
+// (accounts_remapped_io, drivers/md, since Linux 5.18).
 func IdleDisk(m *evidence.Mount) bool {
 	d := diskOf(m)
 	return d != nil && !d.Suspended && d.InFlight == 0 && d.Still() >= SlowDevice

@@ -162,7 +162,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: fact.FamilyFsFrozen, Text: "{fs} is frozen ({function}){unless}"},
 		{Variant: fact.FamilySuspended, Text: "device {mapper}{below} is suspended ({function})"},
 		{Variant: fact.FamilySuspended, Text: "the device{below} is suspended ({function})"},
-		{Variant: variantIdle, Text: "it waits above {source}{below}, which has no request in flight ({function}){unless}"},
+		{Variant: variantIdle, Text: "it waits at {source}{below}, which has no request in flight ({function}){unless}"},
 		{Variant: fact.FamilyBlock, Text: "I/O on {source}{below} does not complete ({function}){unless}"},
 		{Variant: fact.FamilyBlock, Text: "I/O on device {device} does not complete ({function})"},
 		{Variant: fact.FamilyBlock, Text: "I/O on a block device does not complete ({function})"},
@@ -211,7 +211,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Text: "Find the connection that waits (not 0), on the node: grep -H . /sys/fs/fuse/connections/*/waiting. Then find its daemon"},
 	},
 	"restored": {
-		{Variant: variantIdle, Text: "Find what holds the I/O back above {which}. On the node: dmsetup status (a thin pool that is out of data space queues), " +
+		{Variant: variantIdle, Text: "Find what holds the I/O back at {which}. On the node: dmsetup status (a thin pool that is out of data space queues), " +
 			"cat /sys/fs/cgroup/kubepods*/io.max (throttling), and the threads in D state: ps -eLo stat,pid,wchan:30,comm | grep ^D"},
 		{Text: "Restore {which} (path, array, cloud disk, nbd server); the thread resumes when its I/O completes or fails"},
 	},
