@@ -7,13 +7,18 @@ export GOTOOLCHAIN := go$(shell awk '$$1 == "go" {print $$2}' go.mod)
 
 CACHE   := $(or $(NODEAGENT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nodeagent)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-IMAGE   ?= ghcr.io/nodeagent-io/nodeagent:latest
+# The chart and the manifest name it.
+IMAGE   ?= ghcr.io/nodeagent-io/nodeagent:$(shell awk '$$1 == "appVersion:" {print $$2}' deploy/helm/nodeagent/Chart.yaml)
 CLUSTER := $(CURDIR)/bin/cluster
 LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0-$(GOTOOLCHAIN)
 PROMTOOL := $(CACHE)/tools/promtool
 # Its findings are those of the Go that builds it. The database is a module, so that it is pinned.
 GOVULNCHECK := $(CACHE)/tools/govulncheck-v1.9.0-$(GOTOOLCHAIN)
 KREW    := $(CACHE)/tools/krew
+# Two versions of Helm, what makes the chart's README and runs its tests, and the CRDs of the Prometheus operator.
+CHART_TOOLS := $(CACHE)/tools/helm-v4.3.1-v3.22.0-docs-v1.14.2-unittest-v1.1.2-operator-v0.95.2
+export NODEAGENT_CRDS := $(CHART_TOOLS)/crds
+export PATH := $(CACHE)/tools:$(CHART_TOOLS):$(PATH)
 VULNDB  := golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
 # Each package is compiled once for linters, tests and images alike, so that a first run
@@ -34,6 +39,11 @@ PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin
 PLUGIN := bin/kubectl-why_terminating
 demo e2e matrix bench: $(PLUGIN)
 
+# The release before this one, of which upgrades are tried; before the first release, a commit without the chart.
+PREVIOUS := 52c7fc94
+export NODEAGENT_PREVIOUS := $(CURDIR)/bin/previous-$(PREVIOUS)
+PREVIOUS_IMAGE := $(NODEAGENT_PREVIOUS)/bin/nodeagent-image.tar
+
 # Where the incidents' evidence, descriptions and the table of verdicts go.
 export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
 
@@ -45,28 +55,28 @@ RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
 .PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
-.PHONY: plugin krew
+.PHONY: plugin krew chart
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: NODES := vm native
-demo: image $(PROGRAMS) cluster-up ## a real cluster with stuck pods, and why they are stuck
-	go run ./test/demo
+demo: image $(PROGRAMS) $(if $(HELM),$(CHART_TOOLS)) cluster-up ## a real cluster with stuck pods, and why they are stuck. HELM=1: installed by the chart
+	go run ./test/demo $(if $(HELM),-helm)
 
 test: race vuln e2e ## unit, race, real /proc, alert rules, and the sentinels on a real cluster. CHANGED=REVISION: and the incidents near what has changed since
 
 unit: ## the tests that take seconds
 	go test -short ./...
 
-race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, the agent's with the race detector
+race: $(PROMTOOL) $(CHART_TOOLS) ## unit tests and those on this machine's own /proc, the agent's with the race detector
 	@$(RACE_NEEDS)
-	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./cmd/... ./pkg/... ./deploy/...
+	CGO_ENABLED=1 go test -race ./cmd/... ./pkg/... ./deploy/...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
 
 # UPDATE=1 NAME='why-*' writes test/e2e/testdata again.
-e2e: image $(PROGRAMS) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
+e2e: image $(PROGRAMS) $(CHART_TOOLS) $(PREVIOUS_IMAGE) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
 		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' NODEAGENT_UPDATE='$(UPDATE)' \
@@ -97,7 +107,7 @@ tapes: ## record anew what test/tape runs again: NAME='ignores-term' records ano
 
 matrix: TAPE := 1
 matrix: export NODEAGENT_TAPES := $(TAPES)
-matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) $(CHART_TOOLS) $(PREVIOUS_IMAGE) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
 	$(if $(PART),,go test -count=1 ./test/tape -tapes $(TAPES))
@@ -122,6 +132,9 @@ named:
 
 vuln: $(GOVULNCHECK) ## known vulnerabilities in what the agent calls, of its modules and of Go itself
 	$(GOVULNCHECK) -db "file://$$(go mod download -json $(VULNDB) | sed -n 's/^.*"Dir": "\(.*\)".*$$/\1/p')/data/osv" ./cmd/... ./pkg/...
+
+chart: $(CHART_TOOLS) ## write what is made of the chart: deploy/daemonset.yaml, the chart's README and its copy of the alerts
+	go test ./deploy -run 'TestManifestIsTheChart|TestChart' -update
 
 lint: $(LINTER) ## linters, vet among them
 	$(LINTER) run ./...
@@ -152,6 +165,11 @@ krew: $(KREW) ## the plugin's archives for five platforms and krew's manifest of
 
 image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or podman's store
 	@./deploy/image.sh $(IMAGE)
+
+$(PREVIOUS_IMAGE):
+	@git cat-file -e $(PREVIOUS) || { echo "the checkout lacks commit $(PREVIOUS): git fetch --unshallow"; exit 2; }
+	mkdir -p $(NODEAGENT_PREVIOUS) && git archive $(PREVIOUS) | tar -x -C $(NODEAGENT_PREVIOUS)
+	cd $(NODEAGENT_PREVIOUS) && env -u MAKEFLAGS -u GOFLAGS make image VERSION=previous
 
 cluster-build: bin/cluster ## make what the test cluster is built from, and start none
 	$(CLUSTER) build
@@ -197,13 +215,14 @@ bin/containerd-shim-runsc-v1: $(wildcard test/gvisor/*.go) test/gvisor/go.mod te
 bin/cluster: $(shell find test/cluster -type f)
 	cd test/cluster && go build -o $(CURDIR)/$@ .
 
-tools: $(LINTER) $(PROMTOOL) $(GOVULNCHECK) $(KREW) ## fetch what lint, vuln and unit tests need besides Go
+tools: $(LINTER) $(PROMTOOL) $(GOVULNCHECK) $(KREW) $(CHART_TOOLS) ## fetch what lint, vuln and unit tests need besides Go
 	@$(RACE_NEEDS)
 	go mod download
 	go mod download $(VULNDB)
 	cd test/cluster && go mod download
 	cd test/csidriver && go mod download
 	cd test/gvisor && go mod download
+	cd test/helm && go mod download
 
 # Debian's package would start a Prometheus; only its tool is wanted.
 $(PROMTOOL):
@@ -219,6 +238,16 @@ $(LINTER):
 $(GOVULNCHECK):
 	@mkdir -p $(@D) && GOBIN=$(@D)/new GOFLAGS=-gcflags=all=-dwarf=false go install golang.org/x/vuln/cmd/govulncheck@v1.9.0
 	@mv $(@D)/new/govulncheck $@
+
+$(CHART_TOOLS):
+	@echo "building Helm and the chart's tools (some minutes, once)"
+	@rm -rf $@.new && mkdir -p $@.new
+	@GOBIN=$@.new go install helm.sh/helm/v3/cmd/helm@v3.22.0 && mv $@.new/helm $@.new/helm3
+	@GOBIN=$@.new go install helm.sh/helm/v4/cmd/helm@v4.3.1
+	@GOBIN=$@.new go install github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2
+	@cd test/helm && go build -o $@.new/ tool
+	@cd test/helm && $@.new/controller-gen crd paths=github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1 output:crd:dir=$@.new/crds
+	@mv $@.new $@
 
 $(KREW):
 	@mkdir -p $(@D) && GOBIN=$(@D)/new go install sigs.k8s.io/krew/cmd/krew@v0.4.3 sigs.k8s.io/krew/cmd/validate-krew-manifest@v0.4.3

@@ -171,7 +171,8 @@ func (p *Policies) tried(ctx context.Context, policy string, answer error) {
 	switch {
 	case now == NotHeld:
 		p.Log.ErrorContext(ctx, fmt.Sprintf("admission policy does not restrict the agent's token: %s; "+
-			"apply the ValidatingAdmissionPolicies and bindings of deploy/daemonset.yaml (Kubernetes 1.30 or newer)", consequence), "policy", policy)
+			"apply the ValidatingAdmissionPolicies and bindings of deploy/daemonset.yaml or of the chart, for this namespace and service account "+
+			"(Kubernetes 1.30 or newer)", consequence), "policy", policy)
 	case now == NotKnown:
 		p.Log.WarnContext(ctx, "cannot tell whether an admission policy restricts the agent's token, "+
 			"because something else rejects the test request", "policy", policy, "error", answer)
