@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,12 +22,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The agent's names in deploy/daemonset.yaml.
-const (
-	AgentNamespace = "nodeagent-system"
-	agentSelector  = "app.kubernetes.io/name=nodeagent"
-	agentUser      = "system:serviceaccount:nodeagent-system:nodeagent"
-)
+// AgentSelector selects the agent's objects.
+const AgentSelector = "app.kubernetes.io/name=nodeagent"
+
+// An Account is the namespace that the agent is in, and its service account.
+type Account struct{ Namespace, Name string }
+
+// manifested is the account in deploy/daemonset.yaml.
+var manifested = Account{"nodeagent-system", "nodeagent"}
+
+// user is what the API server calls it.
+func (a Account) user() string { return "system:serviceaccount:" + a.Namespace + ":" + a.Name }
 
 // Root returns the checkout: the nearest directory with a go.mod, from the one that
 // the program or the test was started in upwards; without one that one itself.
@@ -64,12 +72,53 @@ func Commit(ctx context.Context) (string, error) {
 }
 
 // sooner are flags of the agent's for tests, which do not wait for five minutes.
-const sooner = "--orphans-after=20s, --long-hook=90s"
+var sooner = []string{"--orphans-after=20s", "--long-hook=90s"}
+
+// previousVariable has the directory of the release before this one, built.
+const previousVariable = "NODEAGENT_PREVIOUS"
+
+// Manifest is deploy/daemonset.yaml of a checkout.
+func Manifest(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "daemonset.yaml"))
+	return string(text), err
+}
 
 // Install puts the agent's image on the nodes, applies deploy/daemonset.yaml as
 // a user would, but for these flags, and waits until every agent is ready.
 func Install(ctx context.Context, c *Cluster) error {
-	archive := filepath.Join(Root(), "bin", "nodeagent-image.tar")
+	return c.install(ctx, Root(), c.applyManifest(ctx))
+}
+
+// Previous is the checkout of the release before this one.
+func Previous() string { return os.Getenv(previousVariable) }
+
+// InstallPrevious does the same with the release before this one.
+func InstallPrevious(ctx context.Context, c *Cluster) error {
+	return c.install(ctx, Previous(), c.applyManifest(ctx))
+}
+
+// withFlags has the agents of a manifest started with flags.
+func withFlags(manifest string) string {
+	const none, run = "args: [run]", "            - run\n"
+	return strings.NewReplacer(
+		none, "args: [run, "+strings.Join(sooner, ", ")+"]",
+		run, run+"            - "+strings.Join(sooner, "\n            - ")+"\n",
+	).Replace(manifest)
+}
+
+func (c *Cluster) applyManifest(ctx context.Context) func(string) error {
+	return func(text string) error {
+		if text = withFlags(text); Tapes() != "" {
+			text = recording.Replace(text)
+		}
+		c.Agents = manifested
+		return c.apply(ctx, text)
+	}
+}
+
+// install puts the agent's image of a checkout on the nodes, has the agent applied, and waits until every agent is ready.
+func (c *Cluster) install(ctx context.Context, root string, apply func(manifest string) error) error {
+	archive := filepath.Join(root, "bin", "nodeagent-image.tar")
 	if _, err := os.Stat(archive); err != nil {
 		return fmt.Errorf("the agent's image: %w; make image builds it", err)
 	}
@@ -77,25 +126,25 @@ func Install(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	manifest, err := os.ReadFile(filepath.Join(Root(), "deploy", "daemonset.yaml"))
+	manifest, err := Manifest(root)
 	if err != nil {
 		return err
 	}
-	text := strings.Replace(string(manifest), "args: [run]", "args: [run, "+sooner+"]", 1)
-	if Tapes() != "" {
-		text = recording.Replace(text)
+	image := imageName.FindStringSubmatch(manifest)
+	if image == nil {
+		return errors.New("deploy/daemonset.yaml names no image")
 	}
-	if err := c.apply(ctx, text); err != nil {
+	if err := apply(manifest); err != nil {
 		return err
 	}
 	if loaded {
 		// An agent that runs already is started anew, with the new image.
-		if _, err := c.Kubectl(ctx, "-n", AgentNamespace, "rollout", "restart", "daemonset/nodeagent"); err != nil {
+		if _, err := c.Kubectl(ctx, "-n", c.Agents.Namespace, "rollout", "restart", "daemonset/nodeagent"); err != nil {
 			return err
 		}
 	}
 	for _, n := range c.Nodes {
-		script := installCopy
+		script := fmt.Sprintf(installCopy, image[1])
 		if !loaded {
 			script = "[ -e " + ProgramOnNode + " ] || {\n" + script + "\n}"
 		}
@@ -109,6 +158,13 @@ func Install(ctx context.Context, c *Cluster) error {
 			return err
 		}
 	}
+	return c.AwaitAgents(ctx)
+}
+
+var imageName = regexp.MustCompile(`(?m)^ *image: (\S+)$`)
+
+// AwaitAgents waits until the agent of the DaemonSet as it is now is ready on each node.
+func (c *Cluster) AwaitAgents(ctx context.Context) error {
 	for _, n := range c.Nodes {
 		if err := n.awaitAgent(ctx); err != nil {
 			return err
@@ -121,7 +177,7 @@ func Install(ctx context.Context, c *Cluster) error {
 // took to start is the first measure of the node's speed.
 func (n *Node) awaitAgent(ctx context.Context) error {
 	return n.Await(ctx, "the agent on node "+n.Name, func() (bool, string) {
-		set, err := n.API.AppsV1().DaemonSets(AgentNamespace).Get(ctx, "nodeagent", metav1.GetOptions{})
+		set, err := n.API.AppsV1().DaemonSets(n.Agents.Namespace).Get(ctx, "nodeagent", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -132,7 +188,8 @@ func (n *Node) awaitAgent(ctx context.Context) error {
 		if err != nil {
 			return false, err.Error()
 		}
-		if got, want := p.Labels["pod-template-generation"], fmt.Sprint(set.Generation); got != want {
+		// The set's own generation counts changes that replace no pod, too.
+		if got, want := p.Labels["pod-template-generation"], set.Annotations[appsv1.DeprecatedTemplateGeneration]; got != want {
 			return false, "an earlier agent still runs"
 		}
 		s := p.Status.ContainerStatuses[0]
@@ -148,7 +205,7 @@ func (n *Node) awaitAgent(ctx context.Context) error {
 
 // AgentPod returns the agent that runs on the node.
 func (n *Node) AgentPod(ctx context.Context) (*corev1.Pod, error) {
-	list, err := n.API.CoreV1().Pods(AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	list, err := n.API.CoreV1().Pods(n.Agents.Namespace).List(ctx, metav1.ListOptions{LabelSelector: AgentSelector})
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +225,7 @@ func (c *Cluster) Token(ctx context.Context, p *corev1.Pod) (kubernetes.Interfac
 	if p != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
 	}
-	answer, err := c.API.CoreV1().ServiceAccounts(AgentNamespace).CreateToken(ctx, "nodeagent", request, metav1.CreateOptions{})
+	answer, err := c.API.CoreV1().ServiceAccounts(c.Agents.Namespace).CreateToken(ctx, c.Agents.Name, request, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("make a token of the agent: %w", err)
 	}
@@ -184,17 +241,6 @@ func (n *Node) AsKubelet() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// AsAccount returns a client of the API server that speaks as a service account whose token is bound to the node, and whom
-// RBAC lets do everything.
-func (n *Node) AsAccount(namespace, name string) (kubernetes.Interface, error) {
-	config := rest.CopyConfig(n.config)
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + namespace + ":" + name, Groups: []string{"system:masters"},
-		Extra: map[string][]string{"authentication.kubernetes.io/node-name": {n.Name}},
-	}
-	return kubernetes.NewForConfig(config)
-}
-
 // metricsLimit is for an answer by way of the API server, which itself waits for one without end.
 const metricsLimit = time.Minute
 
@@ -206,7 +252,7 @@ func (n *Node) Metrics(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return n.Kubectl(ctx, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9732/proxy/metrics", AgentNamespace, p.Name))
+	return n.Kubectl(ctx, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9732/proxy/metrics", n.Agents.Namespace, p.Name))
 }
 
 // tellsOfDelays are the agent's metrics that say why a verdict may have come late, or not at all.
@@ -259,7 +305,7 @@ func (n *Node) Capture(ctx context.Context, pod string, flags ...string) (string
 	if err != nil {
 		return "", err
 	}
-	args := append([]string{"-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", n.Namespace() + "/" + pod}, flags...)
+	args := append([]string{"-n", n.Agents.Namespace, "exec", a.Name, "--", "/nodeagent", "capture", n.Namespace() + "/" + pod}, flags...)
 	return n.Kubectl(ctx, args...)
 }
 
@@ -268,7 +314,7 @@ const ProgramOnNode = "/usr/local/bin/nodeagent"
 
 // installCopy takes it out of the image.
 const installCopy = `mkdir -p /run/scenario-copy
-ctr -n k8s.io images mount ghcr.io/nodeagent-io/nodeagent:latest /run/scenario-copy >/dev/null
+ctr -n k8s.io images mount %s /run/scenario-copy >/dev/null
 cp /run/scenario-copy/nodeagent ` + ProgramOnNode + `
 ctr -n k8s.io images unmount --rm /run/scenario-copy >/dev/null`
 
@@ -318,7 +364,7 @@ func Writes(ctx context.Context, c *Cluster, since time.Time) ([]Write, error) {
 	s := bufio.NewScanner(f)
 	s.Buffer(nil, 64<<20)
 	for s.Scan() {
-		if !strings.Contains(s.Text(), agentUser) {
+		if !strings.Contains(s.Text(), c.Agents.user()) {
 			continue
 		}
 		var e struct {
@@ -336,7 +382,7 @@ func Writes(ctx context.Context, c *Cluster, since time.Time) ([]Write, error) {
 		case "get", "list", "watch":
 			continue
 		}
-		if e.Stage != "ResponseComplete" || e.User.Username != agentUser || e.StageTimestamp.Before(since) {
+		if e.Stage != "ResponseComplete" || e.User.Username != c.Agents.user() || e.StageTimestamp.Before(since) {
 			continue
 		}
 		out = append(out, Write{e.StageTimestamp, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace, e.ObjectRef.Name, string(e.RequestObject)})

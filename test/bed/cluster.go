@@ -32,6 +32,8 @@ type Cluster struct {
 	API kubernetes.Interface
 	// Nodes are the cluster's, those that cost least first.
 	Nodes []*Node
+	// Agents is the account of the agents that run.
+	Agents Account
 	// config is the administrator's.
 	config *rest.Config
 	// command is the cluster program.
@@ -46,7 +48,7 @@ type Cluster struct {
 // program of test/cluster that manages it. The context is for as long as the
 // cluster is used.
 func Find(ctx context.Context) (*Cluster, error) {
-	c := &Cluster{command: os.Getenv("NODEAGENT_CLUSTER")}
+	c := &Cluster{command: os.Getenv("NODEAGENT_CLUSTER"), Agents: manifested}
 	if c.command == "" {
 		return nil, fmt.Errorf("NODEAGENT_CLUSTER is not set; make e2e and make demo set it to the program built from test/cluster")
 	}
@@ -191,8 +193,13 @@ func (c *Cluster) AsPerson(ctx context.Context, command string) (string, error) 
 
 // apply applies a manifest.
 func (c *Cluster) apply(ctx context.Context, manifest string) error {
-	_, err := c.run(ctx, manifest, "kubectl", "apply", "-f", "-")
+	_, err := c.Apply(ctx, manifest)
 	return err
+}
+
+// Apply is kubectl apply of a text, with these flags.
+func (c *Cluster) Apply(ctx context.Context, manifest string, flags ...string) (string, error) {
+	return c.run(ctx, manifest, append([]string{"kubectl", "apply", "-f", "-"}, flags...)...)
 }
 
 // Component stops ("stop", "--now", NAME) or starts ("start", NAME) a part of

@@ -176,7 +176,7 @@ func (a *attacker) measure(ctx context.Context, node *bed.Node) (r row, err erro
 		}
 	}
 	// A new agent, whose peak is that of the attack and which has to list what there is.
-	if err := node.API.CoreV1().Pods(bed.AgentNamespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
+	if err := node.API.CoreV1().Pods(node.Agents.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
 		return row{}, err
 	}
 	var agent *corev1.Pod

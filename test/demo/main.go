@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,8 @@ import (
 )
 
 func main() {
+	byChart := flag.Bool("helm", false, "install nodeagent by its chart")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// Where make puts the plugin.
@@ -30,7 +33,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
-	if err := demo(ctx); err != nil {
+	if err := demo(ctx, *byChart); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -48,16 +51,20 @@ func shown() []bed.Scenario {
 	return out
 }
 
-func demo(ctx context.Context) (err error) {
+func demo(ctx context.Context, byChart bool) (err error) {
 	c, err := bed.Find(ctx)
 	if err != nil {
 		return err
 	}
-	say("Installing nodeagent: kubectl apply -f deploy/daemonset.yaml")
+	command, install := "kubectl apply -f deploy/daemonset.yaml", bed.Install
+	if byChart {
+		command, install = "helm install nodeagent deploy/helm/nodeagent --namespace nodeagent-system", bed.InstallChart
+	}
+	say("Installing nodeagent: %s", command)
 	if err := bed.Images(ctx, c, shown()); err != nil {
 		return err
 	}
-	if err := bed.Install(ctx, c); err != nil {
+	if err := install(ctx, c); err != nil {
 		return err
 	}
 	var runs []*bed.Run

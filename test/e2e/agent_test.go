@@ -38,6 +38,10 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"api-server-stopped": apiServerStopped,
 	"old-kernel":         oldKernel,
 	"other-paths":        otherPaths,
+	"capabilities":       capabilities,
+	"chart-values":       chartValues,
+	"chart-upgraded":     chartUpgraded,
+	"chart-restricted":   chartRestricted,
 	// It takes the processors of all nodes. An emulated one takes five minutes for it:
 	// NODES=vm.
 	"starved-node": starvedNode,

@@ -408,7 +408,7 @@ func dump(x *trial, r *bed.Run) {
 	if agent, err := r.Node.AgentPod(ctx); err != nil {
 		section("the agent's log", "", err)
 	} else {
-		text, err = r.Node.Kubectl(ctx, "-n", bed.AgentNamespace, "logs", agent.Name, "--tail=5000")
+		text, err = r.Node.Kubectl(ctx, "-n", r.Node.Agents.Namespace, "logs", agent.Name, "--tail=5000")
 		var about strings.Builder
 		for line := range strings.Lines(text) {
 			if slices.Contains(strings.Fields(line), "pod="+r.Name) || strings.Contains(line, "level=ERROR") {

@@ -23,7 +23,7 @@ func oldKernel(x *trial, n *bed.Node, turn *bed.Turn) {
 		}
 	}
 	profile := func(ctx context.Context, profile string) error {
-		_, err := n.Kubectl(ctx, "-n", bed.AgentNamespace, "patch", "daemonset", "nodeagent", "-p",
+		_, err := n.Kubectl(ctx, "-n", n.Agents.Namespace, "patch", "daemonset", "nodeagent", "-p",
 			`{"spec":{"template":{"spec":{"containers":[{"name":"nodeagent","securityContext":{"seccompProfile":`+profile+`}}]}}}}`)
 		return err
 	}
@@ -36,7 +36,7 @@ func oldKernel(x *trial, n *bed.Node, turn *bed.Turn) {
 	if err := profile(ctx, `{"type":"Localhost","localhostProfile":"no-openat2.json"}`); err != nil {
 		x.Fatal(err)
 	}
-	if _, err := n.Kubectl(ctx, "-n", bed.AgentNamespace, "rollout", "status", "daemonset/nodeagent", "--timeout=5m"); err != nil {
+	if _, err := n.Kubectl(ctx, "-n", n.Agents.Namespace, "rollout", "status", "daemonset/nodeagent", "--timeout=5m"); err != nil {
 		x.Fatal(err)
 	}
 	if out, err := n.Exec(ctx, "grep Seccomp: /proc/$(pgrep -o -x nodeagent)/status"); err != nil || !strings.Contains(out, "2") {

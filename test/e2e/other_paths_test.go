@@ -26,8 +26,9 @@ const (
 	linkDir     = "mkdir -p /run/linked && ln -sfn /var/lib/kubelet " + linkedDir
 )
 
-// otherPaths has containerd's socket where K3s has it, and the kubelet's directory by a name with a link in it: the agents find both, and what
-// they say is the same. Then it has them look where neither is: they say so in the log, are not ready, and Unknown names it.
+// otherPaths has containerd's socket where K3s has it, and the kubelet's directory by a name with a link in it. Agents that the manifest has
+// installed find both, and what those of the chart with platform k3s say is the same. Then it has them look where neither is: they say so in
+// the log, are not ready, and Unknown names it.
 func otherPaths(x *trial, n *bed.Node, turn *bed.Turn) {
 	ctx := x.Context()
 	everywhere := func(ctx context.Context, script string) error {
@@ -39,20 +40,28 @@ func otherPaths(x *trial, n *bed.Node, turn *bed.Turn) {
 		}
 		return errors.Join(errs...)
 	}
-	set := func(ctx context.Context, env ...string) error {
-		_, err := n.Kubectl(ctx, append([]string{"-n", bed.AgentNamespace, "set", "env", "daemonset/nodeagent"}, env...)...)
-		return err
-	}
+	set := func(values ...string) error { return second(n.UpgradeChart(ctx, bed.Chart(), values...)) }
 	defer func() {
-		ctx := context.Background()
-		if err := errors.Join(set(ctx, "KUBELET_DIR-", "CONTAINERD_SOCKET-"), everywhere(ctx, moveBack), bed.Install(ctx, n.Cluster)); err != nil {
+		_, err := n.Helm(context.Background(), "uninstall", "nodeagent", "--namespace", n.Agents.Namespace, "--wait")
+		if err := errors.Join(err, everywhere(context.Background(), moveBack)); err != nil {
 			x.Error(err)
 		}
+		installAgain(x, n)
 	}()
-	if err := errors.Join(everywhere(ctx, moveSocket+" && "+linkDir), set(ctx, "KUBELET_DIR="+linkedDir)); err != nil {
+	if err := everywhere(ctx, moveSocket+" && "+linkDir); err != nil {
 		x.Fatal(err)
 	}
-	if _, err := n.Kubectl(ctx, "-n", bed.AgentNamespace, "rollout", "status", "daemonset/nodeagent", "--timeout=5m"); err != nil {
+	// Where nothing is set they look for it.
+	if _, err := n.Kubectl(ctx, "-n", n.Agents.Namespace, "rollout", "restart", "daemonset/nodeagent"); err != nil {
+		x.Fatal(err)
+	}
+	if err := n.AwaitAgents(ctx); err != nil {
+		x.Fatal(err)
+	}
+	if err := set("platform=k3s", "kubelet.rootDir="+linkedDir); err != nil {
+		x.Fatal(err)
+	}
+	if err := n.AwaitAgents(ctx); err != nil {
 		x.Fatal(err)
 	}
 	// One after the other: the kubelet does not tell what it counts while a shim does not answer.
@@ -63,13 +72,12 @@ func otherPaths(x *trial, n *bed.Node, turn *bed.Turn) {
 		}
 	}
 
-	if err := set(ctx, "KUBELET_DIR=/nowhere", "CONTAINERD_SOCKET=/nowhere.sock"); err != nil {
+	if err := set("kubelet.rootDir=/nowhere", "containerd.socket=/nowhere.sock"); err != nil {
 		x.Fatal(err)
 	}
-	// One agent at a time is replaced, and the first one is never ready.
 	var on *bed.Node
 	err := n.Await(ctx, "an agent that finds nothing", func() (bool, string) {
-		pods, err := n.API.CoreV1().Pods(bed.AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=nodeagent"})
+		pods, err := n.API.CoreV1().Pods(n.Agents.Namespace).List(ctx, metav1.ListOptions{LabelSelector: bed.AgentSelector})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -78,8 +86,8 @@ func otherPaths(x *trial, n *bed.Node, turn *bed.Turn) {
 			if p.DeletionTimestamp != nil || !slices.ContainsFunc(p.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Value == "/nowhere" }) {
 				continue
 			}
-			out, err := n.Kubectl(ctx, "-n", bed.AgentNamespace, "logs", p.Name)
-			if err != nil || !strings.Contains(out, "none of /nowhere has the directory of nodeagent's own pod") || !strings.Contains(out, "there is no /nowhere.sock") {
+			out, err := n.Kubectl(ctx, "-n", n.Agents.Namespace, "logs", p.Name)
+			if err != nil || !strings.Contains(out, "none of /nowhere has the directory of nodeagent's own pod") || !strings.Contains(out, "/nowhere.sock") {
 				return false, fmt.Sprintf("%s, %v", out, err)
 			}
 			if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {

@@ -176,19 +176,6 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 		{"a secret", second(thief.CoreV1().Secrets(own.Namespace).List(ctx, metav1.ListOptions{}))},
 		{"a shell by way of the kubelet", thief.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + n.Name + "/proxy/pods").Do(ctx).Error()},
 	}
-	// Whatever namespace the agent is in.
-	moved, err := n.AsAccount("monitoring", "nodeagent")
-	if err != nil {
-		x.Fatal(err)
-	}
-	if err := status(moved, own, conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: words"))); err != nil {
-		x.Errorf("its condition, from another namespace, is refused: %v", err)
-	}
-	inKubeletsName := event(own, "moved", "kubelet", n.Name)
-	_, err = moved.EventsV1().Events(own.Namespace).Create(ctx, inKubeletsName, metav1.CreateOptions{FieldManager: agentManager})
-	abuses = append(abuses,
-		deed{"another label, from another namespace", status(moved, own, metadata(object{"labels": object{"app": "shop"}}))},
-		deed{"an Event in the kubelet's name, from another namespace", err})
 	for _, a := range abuses {
 		// A policy's refusal is Invalid, RBAC's is Forbidden.
 		if !apierrors.IsForbidden(a.err) && !apierrors.IsInvalid(a.err) {

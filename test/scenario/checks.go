@@ -20,8 +20,14 @@ func Checks() []bed.Check {
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
 		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},
 		{Name: "old-kernel", On: bed.TheCluster, Story: "the agents run where openat2 is refused, as before Linux 5.6"},
-		{Name: "other-paths", On: bed.TheCluster, Story: "containerd's socket is where K3s has it, and the kubelet's directory has a link in its name; " +
-			"then an agent finds neither"},
+		{Name: "other-paths", On: bed.TheCluster, Story: "containerd's socket is where K3s has it, and the kubelet's directory has a link in its name, " +
+			"for the manifest and for the chart with platform k3s; then an agent finds neither"},
+		{Name: "capabilities", On: bed.TheCluster, Story: "each of the agent's capabilities is taken away in turn, and captures show what is lost"},
+		{Name: "chart-values", On: bed.TheCluster, Story: "the API server checks what the chart makes of each set of values, strictly"},
+		{Name: "chart-upgraded", On: bed.TheCluster, Story: "the chart is installed over the release before, upgraded and uninstalled while a pod is stuck; " +
+			"each agent runs with the other one's policies"},
+		{Name: "chart-restricted", On: bed.TheCluster, Story: "the chart is installed with as little as it can work with, in a namespace of its own, " +
+			"and somebody has its token"},
 		{Name: "starved-node", On: bed.TheCluster, Story: "a node has no processor to spare"},
 	}
 }

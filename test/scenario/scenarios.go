@@ -265,3 +265,20 @@ func SameName() bed.Scenario { return Another("same-name") }
 
 // Again is the innocent pod that takes the name of SameName.
 func Again() bed.Scenario { return Innocent("same-name") }
+
+// OfCapabilities are incidents whose evidence needs the agent's capabilities: a thread that hangs in the kernel, a process of another user
+// than root, and such a process that holds a volume.
+func OfCapabilities() []bed.Scenario {
+	hangs := onFUSE("capabilities-hangs", "a FUSE daemon does not answer a read", "read", "read")
+	hangs.Everywhere = true
+	nobody := sleeper(600)
+	nobody.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(65534))}
+	runs := bed.Scenario{
+		Name: "capabilities-runs", Story: "a process of another user than root does not react to its stop signal",
+		Fault: bed.Fault{Pod: nobody, Break: onFirst("until p=$(first); do sleep 1; done"), Heal: onFirst("[ -z \"$p\" ] || kill -9 $p")},
+	}
+	held := volumeBusyByFile()
+	held.Name, held.Story = "capabilities-held", "a process of another user than root has a file of the pod's volume open"
+	held.Break = bed.OnNode("exec 9>" + scratch + "/log\n" + background("setpriv --reuid=65534 --clear-groups sleep 100000") + "\nexec 9>&-")
+	return []bed.Scenario{hangs, runs, held}
+}
