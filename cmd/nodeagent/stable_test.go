@@ -1,0 +1,67 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+)
+
+var update = flag.Bool("update", false, "write docs/stable-names.txt")
+
+var describes = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+
+// What dashboards, alerts and scripts hold on to does not vanish by accident.
+func TestNamesAreStable(t *testing.T) {
+	names := []string{"condition " + verdict.ConditionType}
+	for _, r := range cause.All() {
+		names = append(names, "cause "+r.Cause)
+	}
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		report.NewMetrics("v1", time.Now, new(verdict.Cases), nil).Describe(ch)
+		close(ch)
+	}()
+	for d := range ch {
+		m := describes.FindStringSubmatch(d.String())
+		if m == nil {
+			t.Fatalf("no name in %s", d)
+		}
+		names = append(names, "metric "+m[1]+"{"+m[2]+"}")
+	}
+	environment := regexp.MustCompile(`\(environment: (\w+)\)`)
+	runCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		names = append(names, "flag --"+f.Name)
+		if m := environment.FindStringSubmatch(f.Usage); m != nil {
+			names = append(names, "environment "+m[1])
+		}
+	})
+	slices.Sort(names)
+	want := strings.Join(slices.Compact(names), "\n") + "\n"
+	const file = "../../docs/stable-names.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // as all files of the checkout
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(got), want); diff != "" {
+		t.Errorf("a name is new (+) or gone (-). docs/stability.md says what a gone one needs; CHANGELOG.md tells of both. "+
+			"go test ./cmd/nodeagent -run Stable -update writes the list:\n%s", diff)
+	}
+}
