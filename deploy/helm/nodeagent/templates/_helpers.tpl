@@ -9,16 +9,15 @@ app.kubernetes.io/name: nodeagent
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with .Values.commonLabels }}
+{{- with omit .Values.commonLabels "app.kubernetes.io/name" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart" "app.kubernetes.io/component" }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
 {{/* The image's name. */}}
 {{- define "nodeagent.image" -}}
-{{- $i := .Values.image -}}
-{{ .Values.global.imageRegistry | default $i.registry }}/{{ $i.repository }}
-{{- if $i.digest }}@{{ $i.digest }}{{ else }}:{{ $i.tag | default .Chart.AppVersion }}{{ end }}
+{{ .Values.global.imageRegistry | default .Values.image.registry }}/{{ .Values.image.repository }}
+{{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/* What is known of a platform: where containerd's socket, the kubelet's directory and its certificate are on a node.
