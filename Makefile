@@ -76,7 +76,7 @@ race: $(PROMTOOL) $(CHART_TOOLS) ## unit tests and those on this machine's own /
 	go test ./test/...
 
 # UPDATE=1 NAME='why-*' writes test/e2e/testdata again.
-e2e: image $(PROGRAMS) $(CHART_TOOLS) $(PREVIOUS_IMAGE) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
+e2e: image $(PROGRAMS) $(CHART_TOOLS) $(if $(NAME)$(FAILED),$(PREVIOUS_IMAGE)) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
 		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' NODEAGENT_UPDATE='$(UPDATE)' \

@@ -481,14 +481,20 @@ func TestAlertsNameMetricsThatExist(t *testing.T) {
 	}
 }
 
+// fetched makes sure that a program is there which make race fetches. The tests that take seconds (make unit) do without those that need it.
+func fetched(t *testing.T, program string) {
+	t.Helper()
+	switch _, err := exec.LookPath(program); {
+	case err != nil && testing.Short():
+		t.Skip(program + " is not installed")
+	case err != nil:
+		t.Fatal(program + " is not installed; make race fetches it")
+	}
+}
+
 // The alerts pass their tests, and those tests notice when a rule is broken.
 func TestAlerts(t *testing.T) {
-	if _, err := exec.LookPath("promtool"); err != nil {
-		if testing.Short() {
-			t.Skip("promtool is not installed")
-		}
-		t.Fatal("promtool is not installed; make race fetches it")
-	}
+	fetched(t, "promtool")
 	rules, err := os.ReadFile("prometheus/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/cri"
 	"github.com/nodeagent-io/nodeagent/pkg/proc"
+	"github.com/nodeagent-io/nodeagent/test/generated"
 )
 
 var update = flag.Bool("update", false, "write daemonset.yaml and the files of the chart that are made from others")
@@ -42,12 +43,7 @@ const (
 // tool runs one of them, without configuration of this machine's, and returns what it prints.
 func tool(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		if testing.Short() {
-			t.Skip(name + " is not installed")
-		}
-		t.Fatal(name + " is not installed; make race fetches it")
-	}
+	fetched(t, name)
 	home := t.TempDir()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG=/dev/null")
@@ -105,21 +101,9 @@ func rendered(t *testing.T, args ...string) (set appsv1.DaemonSet) {
 }
 
 // same checks that a file has the content that it is made of, or writes it.
-func same(t *testing.T, file, want string) {
+func same(t *testing.T, file, made string) {
 	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // as all files of the checkout
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("%s is not what it is made of; make chart writes it (-it +made):\n%s", file, diff)
-	}
+	generated.Check(t, file, made, "make chart", *update)
 }
 
 var onlyHelms = regexp.MustCompile(`(?m)^(# Source: .*| *app.kubernetes.io/managed-by: Helm| *helm.sh/chart: .*|)\n`)
@@ -263,12 +247,11 @@ func TestEachValueServes(t *testing.T) {
 		}
 		templates.Write(text)
 	}
-	text := strings.NewReplacer("$values.", ".Values.prometheusRule.", "$i.", ".Values.image.").Replace(templates.String())
 	for _, path := range leaves("", values) {
 		used := false
-		for p := path; p != "" && !used; p, _, _ = cutLast(p) {
+		for p := path; p != "" && !used; p = above(p) {
 			// Maps of others' making are used whole: resources, not resources.limits.
-			used = regexp.MustCompile(`\.Values\.` + regexp.QuoteMeta(p) + `\b[^.]`).MatchString(text)
+			used = regexp.MustCompile(`\.Values\.` + regexp.QuoteMeta(p) + `\b[^.]`).MatchString(templates.String())
 		}
 		if !used {
 			t.Errorf("no template uses %s", path)
@@ -293,13 +276,8 @@ func TestEachValueServes(t *testing.T) {
 	allowed("", schema, values)
 }
 
-// cutLast cuts a path before its last element.
-func cutLast(path string) (before, after string, found bool) {
-	if i := strings.LastIndex(path, "."); i >= 0 {
-		return path[:i], path[i+1:], true
-	}
-	return "", path, false
-}
+// above is a path without its last element.
+func above(path string) string { return path[:max(0, strings.LastIndex(path, "."))] }
 
 // A platform's paths are among those that the agent looks at by itself: what finds them by itself is tested with them.
 func TestPlatformsAreKnownToTheAgent(t *testing.T) {

@@ -2,20 +2,19 @@ package main
 
 import (
 	"flag"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+	"github.com/nodeagent-io/nodeagent/test/generated"
 )
 
 var update = flag.Bool("update", false, "write docs/stable-names.txt")
@@ -49,19 +48,6 @@ func TestNamesAreStable(t *testing.T) {
 	})
 	slices.Sort(names)
 	want := strings.Join(slices.Compact(names), "\n") + "\n"
-	const file = "../../docs/stable-names.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // as all files of the checkout
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("a name is new (+) or gone (-). docs/stability.md says what a gone one needs; CHANGELOG.md tells of both. "+
-			"go test ./cmd/nodeagent -run Stable -update writes the list:\n%s", diff)
-	}
+	// A name that is gone needs what docs/stability.md says; CHANGELOG.md tells of it, and of a new one.
+	generated.Check(t, "../../docs/stable-names.txt", want, "go test ./cmd/nodeagent -run Stable -update", *update)
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/test/generated"
 )
 
 // A capability of the agent's container, and what a capture without it lacks, which test/e2e compares with a real one: fields of the
@@ -161,14 +161,7 @@ func TestCapabilitiesInDocs(t *testing.T) {
 	if !found {
 		t.Fatalf("%s lacks the comments %q and %q", file, begin, end)
 	}
-	want := before + begin + table + end + after
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // as all files of the checkout
-			t.Fatal(err)
-		}
-	} else if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Errorf("%s differs (-want +got); go test ./pkg/diagnose -update writes it:\n%s", file, diff)
-	}
+	generated.Check(t, file, before+begin+table+end+after, "go test ./pkg/diagnose -update", *update)
 }
 
 func names(causes []string) string { return strings.Join(slices.Sorted(slices.Values(causes)), ", ") }

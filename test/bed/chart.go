@@ -30,7 +30,10 @@ func InstallChart(ctx context.Context, c *Cluster) error {
 // UpgradeChart installs a chart, or a newer one, with values, each as key=value, in place of what the manifest has installed. It returns
 // the chart's notes.
 func (c *Cluster) UpgradeChart(ctx context.Context, chart string, values ...string) (string, error) {
-	args := []string{"upgrade", "--install", "--take-ownership", "--force-conflicts", "nodeagent", chart, "--namespace", c.Agents.Namespace, "--set", ChartForTests()}
+	args := []string{
+		"upgrade", "--install", "--take-ownership", "--force-conflicts", "nodeagent", chart,
+		"--namespace", c.Agents.Namespace, "--set", ChartForTests(),
+	}
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
@@ -53,9 +56,10 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "helm", args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+strings.TrimSpace(config))
 	cmd.WaitDelay = 5 * time.Second
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return string(out), fmt.Errorf("helm %s: %w\n%s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	var out, errs bytes.Buffer // what it warns of is no part of what it makes
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("helm %s: %w\n%s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
 	}
-	return string(out), nil
+	return out.String(), nil
 }

@@ -65,7 +65,7 @@ func withCapabilities(ctx context.Context, n *bed.Node, capabilities []string) e
 }
 
 // capabilities takes each of the agent's capabilities away in turn, and compares what a capture shows of three pods with what it shows with all of them.
-// What is lost is what pkg/diagnose/testdata/capabilities.yaml says, of which docs/security.md lists the causes that need it.
+// What is lost is what pkg/diagnose/testdata/capabilities.yaml says. docs/security.md lists the causes that need it.
 func capabilities(x *trial, n *bed.Node, turn *bed.Turn) {
 	ctx := x.Context()
 	defer installAgain(x, n)

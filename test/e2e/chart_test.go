@@ -122,11 +122,14 @@ func conditionStands(x *trial, r *bed.Run) (stop func()) {
 	done.Go(func() {
 		for ctx.Err() == nil {
 			p, err := r.Node.API.CoreV1().Pods(r.Pod.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
-			if err == nil {
-				looks++
-				if c := bed.Condition(p); c == nil || c.Status != corev1.ConditionTrue || c.Reason != r.Cause {
-					missed = append(missed, fmt.Sprintf("%s: %+v", time.Now().Format(time.TimeOnly), c))
-				}
+			if ctx.Err() != nil {
+				return
+			}
+			looks++
+			if err != nil {
+				missed = append(missed, err.Error())
+			} else if c := bed.Condition(p); c == nil || c.Status != corev1.ConditionTrue || c.Reason != r.Cause {
+				missed = append(missed, fmt.Sprintf("%s: %+v", time.Now().Format(time.TimeOnly), c))
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
@@ -213,7 +216,11 @@ func chartValues(x *trial, n *bed.Node, _ *bed.Turn) {
 		if _, err := n.Kubectl(ctx, "apply", "--server-side", "-f", crds+kind+".yaml"); err != nil {
 			x.Fatal(err)
 		}
-		x.Cleanup(func() { _, _ = n.Kubectl(context.Background(), "delete", "-f", crds+kind+".yaml") })
+		x.Cleanup(func() {
+			if _, err := n.Kubectl(context.Background(), "delete", "-f", crds+kind+".yaml"); err != nil {
+				x.Error(err)
+			}
+		})
 	}
 	if _, err := n.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=1m"); err != nil {
 		x.Fatal(err)
