@@ -5,15 +5,16 @@ package diagnose
 // {mountpoint}, are placeholders: a phrase of the Doc, or one of the values of
 // words.go, which a finding's objects fill in and a page shows in capitals.
 type Doc struct {
-	// Layer is where the cause sits: signal, kernel, runtime, storage, api.
+	// Layer is where the cause sits: signal, kubelet, kernel, runtime, network, storage, api.
 	Layer string
 	// Title is the cause in a few words, for lists.
 	Title string
 	// Message is the sentence that stands on the pod.
 	Message string
-	// Meaning tells what the cause is; Evidence how it is recognised and told
-	// from what looks like it.
-	Meaning, Evidence string
+	// Meaning tells what the cause is.
+	Meaning string
+	// Evidence are the facts by which it is recognised, and told from what looks like it.
+	Evidence []string
 	// Seen are the facts that show it, with their values. One of which a value is missing is left out.
 	Seen []string
 	// Remedy is what is safe to do, safest first; Danger what to avoid and why.

@@ -17,9 +17,10 @@ func (r *Rule) Page() string {
 	fmt.Fprintf(&b, "# %s: %s\n\n", r.Cause, r.Doc.Title)
 	fmt.Fprintf(&b, "Layer: %s. %s\n", r.Doc.Layer, r.told())
 	fmt.Fprintf(&b, "\n> %s.\n", r.Doc.shown(r.Doc.Message, ""))
-	section("What it means", r.Doc.Meaning)
-	section("What to do", r.Doc.Remedy)
-	section("What to avoid", r.Doc.Danger)
+	section("Meaning", r.Doc.Meaning)
+	section("How it is recognised", "- "+strings.Join(r.Doc.Evidence, "\n- "))
+	section("Fix", r.Doc.Remedy)
+	section("Avoid", r.Doc.Danger)
 	var shared []string
 	for _, f := range r.Doc.Families {
 		if f.Shared {
@@ -30,9 +31,8 @@ func (r *Rule) Page() string {
 		fmt.Fprintf(&b, "\n## %s: %s\n\n%s", r.Cause, f.Name, r.Doc.family(f))
 	}
 	if len(shared) > 0 {
-		section("What it waits for", "Each of these has a page with what to do and what to avoid (nodeagent explain FAMILY prints it):\n\n"+strings.Join(shared, "\n"))
+		section("What it waits for", "Each of these has a page with Fix and Avoid. nodeagent explain FAMILY prints it.\n\n"+strings.Join(shared, "\n"))
 	}
-	section("How it is recognised", r.Doc.Evidence)
 	if len(r.Phases) > 0 {
 		var names []string
 		for _, p := range r.Phases {
@@ -45,9 +45,9 @@ func (r *Rule) Page() string {
 		for _, s := range r.Needs {
 			names = append(names, string(s))
 		}
-		text := "If one of these cannot be read, the cause is not looked for and the source is listed as unknown: " + strings.Join(names, ", ") + "."
+		text := "The cause is not evaluated if one of these sources is unavailable: " + strings.Join(names, ", ") + "."
 		for _, s := range r.Partly {
-			text += " If " + string(s) + " cannot be read in full, what was read is looked at."
+			text += " If " + string(s) + " is incomplete, the rest of it is evaluated."
 		}
 		section("Sources", text)
 	}
@@ -135,7 +135,7 @@ func (d *Doc) familyPage(f Family, causes []*Rule) string {
 			of = append(of, fmt.Sprintf("[%s](../%s.md)", r.Cause, r.Cause))
 		}
 	}
-	return fmt.Sprintf("# Family %s\n\nIt is a family of %s.\n\n## What it means\n\n%s\n\n## What to do\n\n%s\n\n## What to avoid\n\n%s\n",
+	return fmt.Sprintf("# Family %s\n\nIt is a family of %s.\n\n## Meaning\n\n%s\n\n## Fix\n\n%s\n\n## Avoid\n\n%s\n",
 		f.Name, strings.Join(of, ", "), d.shown(f.Meaning, f.Name), d.shown(f.Remedy, f.Name), d.shown(f.Danger, f.Name))
 }
 
@@ -147,8 +147,8 @@ func (d *Doc) family(f Family) string {
 		fmt.Fprintf(&b, "\n> %s.\n", message)
 	}
 	for _, part := range []struct{ title, general, own string }{
-		{"What to do", d.Remedy, f.Remedy},
-		{"What to avoid", d.Danger, f.Danger},
+		{"Fix", d.Remedy, f.Remedy},
+		{"Avoid", d.Danger, f.Danger},
 	} {
 		if text := d.shown(cmp.Or(part.own, part.general), f.Name); text != d.shown(part.general, "") {
 			fmt.Fprintf(&b, "\n%s: %s\n", part.title, text)

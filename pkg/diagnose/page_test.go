@@ -13,6 +13,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/test/plain"
 )
 
 // The runbook pages are generated from the rules: one for each cause and each shared
@@ -21,7 +22,7 @@ func TestRunbookPages(t *testing.T) {
 	const dir = "../../docs/reasons"
 	want := map[string]string{}
 	for _, r := range cause.All() {
-		want[r.Cause+".md"] = cause.Table().Page(r)
+		want[r.Cause+".md"] = cause.Page(r)
 	}
 	for name, page := range diagnose.FamilyPages(cause.All()) {
 		want[diagnose.FamilyDir+"/"+name+".md"] = page
@@ -56,6 +57,20 @@ func TestRunbookPages(t *testing.T) {
 	for name, page := range want {
 		if placeholder.MatchString(page) {
 			t.Errorf("%s shows a raw placeholder", name)
+		}
+	}
+}
+
+// Pages are read at three in the morning: plain words, sentences of at most 25 words, and paragraphs and items of at most 120.
+func TestPagesArePlain(t *testing.T) {
+	pages := diagnose.FamilyPages(cause.All())
+	for _, r := range cause.All() {
+		pages[r.Cause] = cause.Page(r)
+	}
+	for name, page := range pages {
+		page, _, _ = strings.Cut(page, "\n## See also\n") // in the words of the reports
+		for _, err := range plain.Page(page) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

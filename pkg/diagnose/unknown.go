@@ -62,9 +62,9 @@ var Unrecognised = &Rule{
 		},
 		Meaning: "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. " +
 			"It says so instead of guessing.",
-		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. " +
+		Evidence: []string{"The phase says whose turn it is: see the phases in docs/design.md. " +
 			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer. " +
-			"It is not said for as long as an image for the pod is seen to be downloaded, or the kubelet is seen to delete the files of its emptyDir volumes.",
+			"It is not said for as long as an image for the pod is seen to be downloaded, or the kubelet is seen to delete the files of its emptyDir volumes."},
 		Remedy: "On the node, read the kubelet's errors about this pod: {log}. Look for \"Error syncing pod, skipping\". " +
 			"Save the evidence for an issue: {capture}.",
 		Danger: "Do not force delete before you know what holds the pod: its processes, volumes and addresses may still be in use.",

@@ -58,7 +58,16 @@ var pageLink = regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`)
 // Page returns a page in Markdown as a terminal shows it: lines wrapped, links as their text, and headings in bold if bold is set.
 func Page(page string, width int, bold bool) string {
 	var b strings.Builder
+	code := false
 	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			code = !code
+			continue
+		}
+		if code {
+			b.WriteString(Wrap(strings.TrimSpace(line), "  ", "  ", width))
+			continue
+		}
 		line = pageLink.ReplaceAllString(strings.TrimSuffix(line, "\n"), "$1")
 		heading := strings.TrimLeft(line, "#")
 		switch {

@@ -85,7 +85,10 @@ func run(ctx context.Context, part string, resume bool) error {
 		if err := os.WriteFile(filepath.Join(bed.Root(), document), []byte(t.markdown()), 0o644); err != nil {
 			return err
 		}
-		fmt.Printf("%s is written; commit it.\n", document)
+		if err := writeExamples(); err != nil {
+			return err
+		}
+		fmt.Printf("%s and %s are written; run go test ./pkg/diagnose -update, and commit them.\n", document, examples)
 	}
 	fmt.Print(t.failures())
 	fmt.Println(t.sum())

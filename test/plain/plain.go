@@ -52,6 +52,36 @@ var (
 	prose     = regexp.MustCompile(`^[(]?[A-Za-z][A-Za-z'’-]*[),;:]*$`)
 )
 
+// MostInBlock is the most words of a paragraph, or of an item of a list.
+const MostInBlock = 120
+
+// Page returns what is wrong with a page in Markdown. Tables, code and quotations of what programs print are not prose, and a table is no block.
+func Page(page string) []error {
+	var errs []error
+	for _, block := range strings.Split(fences.ReplaceAllString(page, ""), "\n\n") {
+		if strings.HasPrefix(block, "> ") || strings.HasPrefix(block, "|") || strings.HasPrefix(block, "#") || strings.HasPrefix(block, "<!--") {
+			continue
+		}
+		for _, item := range items.Split(block, -1) {
+			item = strings.Join(strings.Fields(links.ReplaceAllString(item, "$1")), " ")
+			if n := len(strings.Fields(item)); n > MostInBlock {
+				errs = append(errs, fmt.Errorf("a block of %d words: %.80s…", n, item))
+			}
+			if err := Check(spans.ReplaceAllString(item, "\"Q\"")); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errs
+}
+
+var (
+	fences = regexp.MustCompile("(?s)```.*?```")
+	spans  = regexp.MustCompile("`[^`]*`")
+	links  = regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`)
+	items  = regexp.MustCompile(`(?m)^ *(?:[-*]|[0-9]+\.) `)
+)
+
 // Check returns what is wrong with a text, nil for nothing.
 func Check(text string) error {
 	text = quotation.ReplaceAllString(text, "Q")

@@ -60,6 +60,7 @@ func TestReports(t *testing.T) {
 		}
 		told[r.Scenario] += fmt.Sprintf("- [%s](https://github.com/%s/issues/%s): %s%s\n", r.Issue, m[1], m[2], r.Told, inferred)
 	}
+	writeReports(t, causes)
 	said := messages(t, causes)
 	var b strings.Builder
 	b.WriteString(incidentsHead)
@@ -80,6 +81,24 @@ func TestReports(t *testing.T) {
 	}
 	if !bytes.Equal(page, []byte(b.String())) {
 		t.Error("docs/incidents.md is not what the reports and fixtures say; write it with: go test ./test/scenario -update")
+	}
+}
+
+// writeReports checks, or writes, what the pages of causes have of the reports.
+func writeReports(t *testing.T, causes map[string]string) {
+	t.Helper()
+	const file = "../../pkg/diagnose/cause/reports.txt"
+	var b strings.Builder
+	for _, r := range Reports() {
+		fmt.Fprintf(&b, "%s\t%s\t%s\n", causes[r.Scenario], r.Issue, r.Told)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil { //nolint:gosec // as all files of the checkout
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != b.String() {
+		t.Errorf("%s is not what the reports say (%v); write it with: go test ./test/scenario -update, then go test ./pkg/diagnose -update", file, err)
 	}
 }
 

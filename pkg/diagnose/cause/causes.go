@@ -141,7 +141,7 @@ func Index() string {
 func Explain(name string) (page string, ok bool) {
 	for _, r := range All() {
 		if strings.EqualFold(r.Cause, name) {
-			return table.Page(r), true
+			return Page(r), true
 		}
 	}
 	for family, page := range diagnose.FamilyPages(All()) {

@@ -36,11 +36,11 @@ var FinalDeleteRejected = &diagnose.Rule{
 		}},
 		Meaning: "A pod's object stays until the kubelet has finished and deletes it with a grace period of 0 (system:node:NODE of the group system:nodes asks for that). " +
 			"Something in the API server does not allow this request: a ValidatingAdmissionPolicy, a validating webhook, or RBAC. The kubelet asks again every ten seconds, and tells it in its log only.",
-		Evidence: "status.phase is terminal, deletionGracePeriodSeconds is not 0, and the node has no process, mount, volume directory, cgroup or running container of the pod. " +
+		Evidence: []string{"status.phase is terminal, deletionGracePeriodSeconds is not 0, and the node has no process, mount, volume directory, cgroup or running container of the pod. " +
 			"Since then the kubelet's DELETE requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx). " +
 			"Codes of a request that comes at the wrong time do not count (404, 409, 429). While the API server or a webhook does not answer (5xx) or does not know the kubelet (401), nothing is said. " +
 			"It is inferred: the kubelet counts by method, not by object, and deletes mirror pods, ResourceSlices and other pods too. When another pod of the node has waited for its final delete meanwhile, or the node has static pods, the message says so. " +
-			"A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
+			"A kubelet that is part of another program, as in K3s and MicroK8s, is not judged."},
 		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
 			"Or reproduce it as an administrator, which deletes nothing: {try}. " +
 			"Then allow DELETE of pods for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",

@@ -121,11 +121,11 @@ var FinalizersPending = &diagnose.Rule{
 			"The controller's update may be refused, which only its own log tells, and a try with --dry-run=server. " +
 			"A controller may be refused what an administrator is not: kubectl asks as it does with --as=system:serviceaccount:NAMESPACE:NAME. " +
 			"The answer that the pod is invalid comes of a webhook, or an admission plugin, that changes what may not be changed.",
-		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
+		Evidence: []string{"metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet. " +
 			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself. " +
 			"What a controller is answered nobody on the node sees. What has refused nodeagent's own update of the pod's status since only the finalizer is left is named, because many rules are about all updates of pods: " +
-			"it need not look at the controller's.",
+			"it need not look at the controller's."},
 		Remedy: "Check that {owner} {run}, and look for {named} in {log}. {ask}. " +
 			"A controller can be rejected where an administrator is not: only its own log shows the error.",
 		Danger: "Removing a finalizer by hand skips the cleanup that it stands for: leaked addresses, load balancer targets or counts.",

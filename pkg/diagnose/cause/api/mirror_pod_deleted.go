@@ -37,9 +37,9 @@ var MirrorPodDeleted = &diagnose.Rule{
 		Meaning: "A static pod comes from a manifest on the node. Its object in the API, the mirror pod, only shows it. " +
 			"The kubelet answers a deletion of the mirror pod with a force delete, and makes a new one (tryReconcileMirrorPods). " +
 			"Something keeps the old one here: a finalizer, or an admission policy that refuses the delete.",
-		Evidence: "The pod has the annotation kubernetes.io/config.mirror. All its containers run, and have done so since the deletion for longer than the grace period of the manifest: " +
+		Evidence: []string{"The pod has the annotation kubernetes.io/config.mirror. All its containers run, and have done so since the deletion for longer than the grace period of the manifest: " +
 			"the kubelet would have ended them by now if the manifest had been removed. It is inferred, because nodeagent does not look for the manifest. " +
-			"Nothing is said while the kubelet is away, unwell, not heard by the API server, or was started in the last minute.",
+			"Nothing is said while the kubelet is away, unwell, not heard by the API server, or was started in the last minute."},
 		Remedy: "To keep the static pod running: {keeps}. The kubelet re-creates the object when the old one is gone. " +
 			"To stop the static pod, ask its owner, then move its manifest out of the kubelet's staticPodPath on the node (/etc/kubernetes/manifests on most nodes).",
 		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet restarts them. " +

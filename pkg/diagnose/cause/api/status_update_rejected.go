@@ -37,12 +37,12 @@ var StatusUpdateRejected = &diagnose.Rule{
 		Meaning: "The kubelet writes into the pod's status that all containers have ended, and deletes the object after that. " +
 			"Something in the API server does not allow the update of pods/status: a ValidatingAdmissionPolicy, a webhook (also one that changes what may not be changed), RBAC, or the API's own validation. " +
 			"The kubelet tries again every ten seconds, and tells it in its log only.",
-		Evidence: "The status says that a container runs, while the node has no process, mount, cgroup or running container of the pod. " +
+		Evidence: []string{"The status says that a container runs, while the node has no process, mount, cgroup or running container of the pod. " +
 			"A reading has found its cgroup before, or the kubelet was there before the deletion: a node that was started anew has none. " +
 			"Since then the kubelet's PATCH requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx but 401, 404, 408, 409 and 429), and nothing shows trouble of the API server itself. " +
 			"An answer that the API server gives because it could not call a webhook (code 500) counts only when the same has lately kept nodeagent from writing its own condition into this pod's status. " +
 			"What has refused that, with the same code, is named as having done so: it may look at requests of nodeagent and not at those of the kubelet. " +
-			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
+			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged."},
 		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
 			"Then allow UPDATE of pods/status for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
 		Danger: "A force delete by an administrator removes only this object. Every other pod that the rule covers has a wrong status too, and so misleads Services and controllers. " +

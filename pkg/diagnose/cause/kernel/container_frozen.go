@@ -79,9 +79,9 @@ var ContainerFrozen = &diagnose.Rule{
 		},
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
 			"Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
-		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), " +
+		Evidence: []string{"cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), " +
 			"and no process of the group has run between two readings three seconds or more apart. " +
-			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
+			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel."},
 		Remedy: "Find out who froze it: a checkpoint, a snapshot or a backup may be running. If none runs, {thaw}; the processes then resume and receive the stop signal.",
 		Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent.",
 		Families: []diagnose.Family{

@@ -38,9 +38,9 @@ var CoreDumpInProgress = &diagnose.Rule{
 		},
 		Meaning: "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. " +
 			"Until that is done the process does not exit. SIGKILL ends the dump, which is then not whole.",
-		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. " +
+		Evidence: []string{"CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. " +
 			"A process that was executed in the container (kubectl exec) does not count: the container does not wait for it. " +
-			"/proc/sys/kernel/core_pattern names the file or the program.",
+			"/proc/sys/kernel/core_pattern names the file or the program."},
 		Remedy: "{calm}" +
 			"Find out why {comm} crashes while the pod stops. Then send core dumps to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
 			"or give the pod a longer terminationGracePeriodSeconds.",

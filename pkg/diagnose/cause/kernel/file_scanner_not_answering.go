@@ -80,7 +80,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"part of the termination waits. " +
 			"Before 5.1 it does not end that process either, which is then reported as UninterruptibleSleep. " +
 			"None of them logs it, and the kubelet reports itself healthy.",
-		Evidence: "A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller " +
+		Evidence: []string{"A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller " +
 			"fanotify_handle_event), and has not run for " +
 			fact.Fanotify.String() + ". Each answer, whoever it is for, wakes all that wait for the program, so that it has given none in that time. " +
 			"The path of its system call is a volume of this pod. It is proved where that is relative to an open directory, as where the kubelet deletes files; a thread that only counts them is left out. Elsewhere it is inferred, and not said while the kubelet fails at the volume. " +
@@ -90,7 +90,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"Where what waits is killed before that, and begun again, as what deletes a container is after ten seconds, it is told after five minutes: " +
 			"in five looks or more such commands or plugins were seen, each of them waited, " +
 			"none had run on meanwhile or was seen to get done in less than a minute (five seconds of one that deletes a container), " +
-			"and no container of the pod has ended.",
+			"and no container of the pod has ended."},
 		Remedy: "On the node: {restart}. Ask its owner first: it may be a security agent. When it exits, the kernel releases all that wait for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, kill the listener from a shell that is already open: kill is a shell builtin.",
 		Danger: "Until the listener runs again, files are opened and executed unscanned. Do not restart the kubelet or containerd: what they open next blocks as well. " +

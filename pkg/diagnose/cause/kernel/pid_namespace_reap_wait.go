@@ -57,10 +57,10 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 		},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
 			"One that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent out there.",
-		Evidence: "The kernel stack of the container's first process goes through zap_pid_ns_processes, and another process of the same namespace is still in the process table; " +
+		Evidence: []string{"The kernel stack of the container's first process goes through zap_pid_ns_processes, and another process of the same namespace is still in the process table; " +
 			"neither moves in two readings ten seconds or more apart. " +
 			"Zombies of a first process that lives hold up nothing: they go with it. " +
-			"Of a member that hangs in the kernel, the member's own cause is the verdict.",
+			"Of a member that hangs in the kernel, the member's own cause is the verdict."},
 		Remedy: "Find out what the other process waits for.",
 		Danger: "Another SIGKILL has no effect: PID 1 is already exiting. " +
 			"A force delete leaves both processes on the node, and the shim waits permanently.",

@@ -27,10 +27,10 @@ var StuckInExec = &diagnose.Rule{
 			"The old one is gone already, and the kernel closes the files that were marked close-on-exec before the new one starts; one of them cannot be closed, " +
 			"because what is behind it does not answer. " +
 			"On many kernels whoever reads /proc/PID/stat, wchan, stack or the links of such a process waits too: ps, top and runc hang on it.",
-		Evidence: "The kernel stack goes through begin_new_exec, or the read of stat, wchan, stack or syscall did not return while status did (then it is inferred); the task sleeps, " +
+		Evidence: []string{"The kernel stack goes through begin_new_exec, or the read of stat, wchan, stack or syscall did not return while status did (then it is inferred); the task sleeps, " +
 			"it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O, sixty where the kernel waits for its own processors or for io_uring), " +
 			"and SIGKILL is pending or ten seconds overdue. " +
-			partlyLookedAt,
+			partlyLookedAt},
 		Remedy: "Check whether the servers and FUSE daemons of the pod's volumes respond, and repair the one that does not. The process then exits by its SIGKILL. " +
 			"To inspect it, read only status and comm in /proc/{pid}: ps and lsof may hang.",
 		Danger: "Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed. " +

@@ -27,12 +27,12 @@ var StuckInExit = &diagnose.Rule{
 			"One of these files cannot be closed, because what is behind it does not answer. " +
 			"A task that exits takes no signals any more, so SIGKILL has no effect and leaves no trace; most often its state is S, as if it slept well. " +
 			"The kubelet repeats the kill without end.",
-		Evidence: "The task has the flag PF_EXITING (stat, field 9, bit 0x4), its state is S or D, its kernel stack goes through do_exit, " +
+		Evidence: []string{"The task has the flag PF_EXITING (stat, field 9, bit 0x4), its state is S or D, its kernel stack goes through do_exit, " +
 			"and two readings three seconds or more apart (ten where a device or a server may just be slow, " +
 			"forty-five where io_uring is waited for, sixty where the kernel waits for its own processors) show the same number of context switches. " +
 			"The requests of io_uring are waited for before the flag is set. " +
 			partlyLookedAt +
-			"Not meant are the init of a PID namespace that waits for the others (zap_pid_ns_processes), a task that a debugger holds, and threads that wait for a core dump.",
+			"Not meant are the init of a PID namespace that waits for the others (zap_pid_ns_processes), a task that a debugger holds, and threads that wait for a core dump."},
 		Remedy:   "Repair what the exit waits for; the process then exits immediately.",
 		Danger:   "Do not force-delete: the process still holds its files and locks.",
 		First:    "repair what the exit waits for; the process then exits",

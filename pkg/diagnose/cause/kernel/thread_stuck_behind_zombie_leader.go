@@ -25,10 +25,10 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 		},
 		Meaning: "The first thread of the process has ended and shows as a zombie; another thread sleeps inside the kernel in a wait that no signal ends. " +
 			"The process cannot be reaped before its last thread has ended, so the shim waits permanently. ps shows only the zombie, without the thread that holds it.",
-		Evidence: "The leader's state is Z with more than one thread left, and one of these has SIGKILL pending, " +
+		Evidence: []string{"The leader's state is Z with more than one thread left, and one of these has SIGKILL pending, " +
 			"is in state D and does not move in two readings three seconds or more apart (sixty where the kernel waits for its own processors or for io_uring). " +
 			partlyLookedAt +
-			"A zombie with one thread is something else: its parent or its tracer does not reap it.",
+			"A zombie with one thread is something else: its parent or its tracer does not reap it."},
 		Remedy: "Repair what the thread waits for; it then exits, and the zombie is reaped.",
 		Danger: "Do not restart the shim or containerd because of the zombie: they are not at fault. " +
 			"Do not force-delete: the thread is alive and may hold volumes and devices.",

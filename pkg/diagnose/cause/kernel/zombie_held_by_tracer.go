@@ -43,9 +43,9 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		Meaning: "A process that is traced (strace, gdb, a profiler, a security agent) is reported to its tracer first when it ends, " +
 			"and to its parent only after the tracer has waited for it or has ended itself. " +
 			"The shim is the parent of the container's first process and never learns that it has ended.",
-		Evidence: "The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and readings over " + fact.Process.String() +
+		Evidence: []string{"The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and readings over " + fact.Process.String() +
 			" show the same, or over three seconds where the tracer is stopped. " +
-			"Without a tracer, a zombie is the business of its parent; with live threads it is ThreadStuckBehindZombieLeader or StuckInExit.",
+			"Without a tracer, a zombie is the business of its parent; with live threads it is ThreadStuckBehindZombieLeader or StuckInExit."},
 		Remedy: "{letgo}. " +
 			"{end}.",
 		Danger: "A tracer that is a profiler or a security agent may trace other processes too: its exit stops or frees them. " +

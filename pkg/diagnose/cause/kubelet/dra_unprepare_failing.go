@@ -53,14 +53,14 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			"When its containers have ended, the kubelet has the claim's driver on this node release the device (NodeUnprepareResources). " +
 			"Until that succeeds the pod keeps its phase and its volumes. " +
 			"The kubelet tries again every 10 to 15 seconds without end, and tells it in its log only.",
-		Evidence: "All containers and the sandbox have ended, a minute ago or more, and the kubelet has not written that they have. " +
+		Evidence: []string{"All containers and the sandbox have ended, a minute ago or more, and the kubelet has not written that they have. " +
 			"Its checkpoint of prepared claims (dra_manager_state) still has the claim for this pod, and for no other one. " +
 			"The number of its failed attempts has grown at least twice since (dra_operations_duration_seconds). " +
 			"A driver is not registered when plugins_registry has no socket of its name and the kubelet has not called it since. " +
 			"What became of its calls is counted for each driver (dra_grpc_operations_duration_seconds). " +
 			"It is proved when no other pod of the node can be at this step: what the kubelet counts names no pod. " +
 			"Of several drivers the kubelet calls none after the one that fails, so that one which it has not called is only inferred not to be registered, and not when another one fails. " +
-			"A driver that is away while its pod is replaced comes back within a minute.",
+			"A driver that is away while its pod is replaced comes back within a minute."},
 		Remedy: "Read the log of {dpod} and repair the error that it names. The kubelet retries within 15 seconds. " +
 			"To find that pod: kubectl get pods -A --field-selector spec.nodeName={node}.",
 		Danger: "Do not force-delete the pod: the scheduler then gives its device to another pod while the driver still has it prepared for this one. " +

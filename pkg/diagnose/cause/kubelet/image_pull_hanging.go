@@ -54,7 +54,7 @@ var ImagePullHanging = &diagnose.Rule{
 			"A pull of which not even the first MiB of a layer has come is not given up by containerd 2.4, unless use_local_image_pull is set. It may hang without end. " +
 			"With serializeImagePulls, which is the default, the kubelet pulls one image after the other: " +
 			"a pod then also waits for the pulls of other pods before it.",
-		Evidence: "The kubelet has told of the pull in an Event, and has told nothing of that container since, nor that it stops one. It has run since then, and gets through to the API server. " +
+		Evidence: []string{"The kubelet has told of the pull in an Event, and has told nothing of that container since, nor that it stops one. It has run since then, and gets through to the API server. " +
 			"The pod's sandbox runs, the container is yet to be created, and nothing else of the start is under way; containers before it may run. " +
 			"For " + fact.Download.String() + ", the pull has lasted and containerd has stored nothing of any image, nor has the node's clock been set for that long. " +
 			"containerd has at least one download that is not complete, and has its file open (ingest in its content store), but none of the parts of images that it has (blobs), as it would to unpack one; and none of its threads is blocked, as by a disk. " +
@@ -62,7 +62,7 @@ var ImagePullHanging = &diagnose.Rule{
 			"It is inferred: Events can be written by others, and which download is for which image is not known: the pod may wait for something else, as for the kubelet's credential provider, while the download of another image hangs. " +
 			"Where containerd's open files cannot be read, a download counts of which nothing has come, unless it is from before the pull and before nodeagent's connection to containerd, or one which moved less than five minutes before the pull began, or since. " +
 			"A pull that hangs before its first download, as one whose registry does not send the manifest, is not found. " +
-			"Nor is one that hangs beside another that moves, or of a container that has run before.",
+			"Nor is one that hangs beside another that moves, or of a container that has run before."},
 		Remedy: "On the node: {curl} shows whether the registry responds (HTTP 401 is fine). Do the same for a mirror. " +
 			"Check its load, a proxy or mirror in between, and the node's network. The kubelet stops the pod when the pull ends or fails; the pull has no time limit of the kubelet's own. " +
 			"journalctl -u containerd shows which images containerd gives up. " +

@@ -40,12 +40,12 @@ var KubeletDisconnected = &diagnose.Rule{
 		Meaning: "The kubelet watches the API server for deletions, and writes there what it has done. Without that its pods run on as they were. " +
 			"After some 50 seconds the node controller makes the Node's condition Ready Unknown (reason NodeStatusUnknown), and five minutes later it deletes the node's pods, which stay Terminating. " +
 			"nodeagent reaches the API server by another way, with other credentials.",
-		Evidence: "The condition Ready of the Node is Unknown with the reason NodeStatusUnknown, in answers of the API server over thirty seconds, with the same lastTransitionTime. A kubelet that gets through corrects that within ten. " +
+		Evidence: []string{"The condition Ready of the Node is Unknown with the reason NodeStatusUnknown, in answers of the API server over thirty seconds, with the same lastTransitionTime. A kubelet that gets through corrects that within ten. " +
 			"The kubelet's process has been there for a minute, or the one before was not heard either. It is neither stopped nor blocked, and its port completes a TLS handshake within three seconds: it is not too short of processors to be heard; one that has been silent there for twenty seconds is given thirty more. " +
 			"The pod is past its deadline. Either its containers run, and nobody has begun to stop them though containerd and the shim answer; or no process of them is left, nothing is under way, and no container waits to be started again. " +
 			"Nothing is said when Ready has become Unknown so late that the kubelet was heard after the deletion and is the same since, or for a minute in which it could have written that the pod has ended: something else has held the pod before. " +
 			"It is inferred: why the kubelet is not heard does not show. It is proved when the kubelet does not take nodeagent's token any more, which the API server takes: the kubelet has the API server review tokens, and cannot. Ready was Unknown before the deletion then, or before the last of the pod was gone from the node. " +
-			"That shows only where the cluster has signed the kubelet's certificate. A static pod is not judged.",
+			"That shows only where the cluster has signed the kubelet's certificate. A static pod is not judged."},
 		Remedy: "On the node: journalctl -u kubelet -n 50 shows why. The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2. " +
 			"Unauthorized, x509 or system:anonymous: repair the kubelet's credentials. " +
 			"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem shows when its certificate expires. " +

@@ -41,11 +41,11 @@ var KubeletDown = &diagnose.Rule{
 		Avoid: "a reboot (ends all pods of the node)",
 		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and asks the API server for the final delete. " +
 			"Containers keep running without a kubelet. After some 50 seconds the node turns NotReady.",
-		Evidence: "No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
+		Evidence: []string{"No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
 			"One was seen before, or the node refuses connections to the kubelet's port, where it has answered before, which a network policy could do as well: else it may be part of a program with another name, and nothing is said; nor while it answers. " +
 			"Without a process that was seen before it is inferred. " +
 			"A kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal. A kubelet that is restarted is back sooner. " +
-			"One does not stay up when each reading of three minutes found none, or one that was not a minute old, one was found three minutes ago, and one of those that were found is gone again.",
+			"One does not stay up when each reading of three minutes found none, or one that was not a minute old, one was found three minutes ago, and one of those that were found is gone again."},
 		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 show why it exited. " +
 			"Repair the cause, then: systemctl start kubelet. Containers keep running. {units}.",
 		Danger: "Do not force-delete the pods of this node: their containers keep running, with their volumes. A StatefulSet then starts the same pod twice. " +

@@ -54,7 +54,7 @@ var KubeletLate = &diagnose.Rule{
 		Meaning: "A deletion raises the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon. " +
 			"Here that is an older one, though the grace period is over: the kubelet has not begun to stop the pod, and the stop signal has not been sent. " +
 			"It completes first what it is at for this pod, such as to end a container for its liveness probe with the whole grace period.",
-		Evidence: "The kubelet's process is there and nobody has stopped it. " +
+		Evidence: []string{"The kubelet's process is there and nobody has stopped it. " +
 			"For a minute the pod has been past its deadline, the kubelet has not been started anew, and the Node has not become Ready. " +
 			"No image is pulled for the pod, and no command of the runtime is under way. Of the families the first one that applies is told. " +
 			"Where the kubelet gets CPU time, all containers run, or nothing of the pod has been started, and the Node is Ready: " +
@@ -62,7 +62,7 @@ var KubeletLate = &diagnose.Rule{
 			"That the watch is lost is told when pods of two namespaces wait, none deleted later has been begun with, " +
 			"and the kubelet's health check has been ok for so long after the deletion that it would show a main loop that hangs. " +
 			"Without a reason the pod has also made no progress for as long as Unknown waits. " +
-			"It is always inferred. Before Kubernetes 1.34 the kubelet writes no status.observedGeneration, and nothing is said.",
+			"It is always inferred. Before Kubernetes 1.34 the kubelet writes no status.observedGeneration, and nothing is said."},
 		Remedy: "On the node, find what the kubelet began for this pod before the deletion and has not finished: " +
 			"journalctl -u kubelet --since=-10min | grep {podnamespace}/{podname}. " +
 			"If nothing is in progress there, and more than six minutes have passed since the deletion: systemctl restart kubelet. " +

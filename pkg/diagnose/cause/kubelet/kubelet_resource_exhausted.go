@@ -65,13 +65,13 @@ var KubeletResourceExhausted = &diagnose.Rule{
 		Meaning: "When the containers of a pod have ended, the kubelet writes a file, its checkpoint of resource claims (dra_manager_state), before it says that they have ended, " +
 			"and it tears volumes down, which removes directories. Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. " +
 			"Where that fails no pod of the node terminates. Nothing is wrong with the pod.",
-		Evidence: "The kubelet has lacked the same in all readings over ten seconds or more: it has all files open of the numbers that /proc/PID/limits allows, " +
+		Evidence: []string{"The kubelet has lacked the same in all readings over ten seconds or more: it has all files open of the numbers that /proc/PID/limits allows, " +
 			"or the file system of its directory is read-only, has less than 1 MiB free, also for root, or no inode (statfs). " +
 			"All containers of the pod have ended, and since then, and since the kubelet lacks that, its attempts to have claims unprepared have failed twice or more (dra_operations_duration_seconds), whichever pods these were for, and none has succeeded. " +
 			"Of a disk with room for that file, 64 KiB or more, it is not said while calls of a DRA driver fail. " +
 			"Or the number of its failed attempts at volumes of the plugin of one that is left has grown (storage_operation_duration_seconds); that is inferred, and not said of a full disk, on which files can be removed, nor for want of a file when the CSI driver has answered with an error. " +
 			"A kubelet that may open no file may take no connection either and tell no counts; it is inferred then when nobody has answered on its port for ten seconds, and nothing has become of the pod for a minute. " +
-			"What is short for a moment is not told.",
+			"What is short for a moment is not told."},
 		Remedy: "On the node: make room. The kubelet retries within 15 seconds.",
 		Danger: "Do not force-delete the pods of this node: their volumes stay mounted there, with no API object tracking them. " +
 			"Their mounts from other disks stay too.",

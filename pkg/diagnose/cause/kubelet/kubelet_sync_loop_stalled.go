@@ -58,7 +58,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 		Meaning: "The kubelet hears of a deletion in its main loop. In between, the same loop looks at the directories of pods that are gone, to remove them. " +
 			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
 			"Pods keep running as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
-		Evidence: "A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
+		Evidence: []string{"A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
 			"A thread that does something else there than to ask whether the path exists (stat, statx) is another one than the loop's, and so is one that does other things than statx on a volume that is not CSI's. " +
 			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
 			"The kubelet was there before the deletion: one that was started since gives the whole grace period again. " +
@@ -69,7 +69,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"Where no such thread is seen the kubelet's own word is enough, when two readings, ten seconds or more apart, show it: check syncloop of its /healthz fails. " +
 			"It fails too while the loop skips its rounds, as without a list of containers: the Node is not Ready then. It is said when the Node has been Ready for 20 seconds. Nor is it said when a thread of the kubelet hangs elsewhere. " +
 			"It is not said when the check was well more than five minutes after the deletion: the loop has come round since. " +
-			"Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing.",
+			"Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing."},
 		Remedy: "Make {behind} respond again. The kubelet then resumes by itself and stops the pods. " +
 			"A restart of the kubelet helps only for a short time: it stops what has been deleted by then, and soon hangs there again.",
 		Danger: "Do not force-delete the pods of this node: their containers keep running. A StatefulSet then starts the same pod twice.",

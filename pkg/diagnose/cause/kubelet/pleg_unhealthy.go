@@ -59,14 +59,14 @@ var PLEGUnhealthy = &diagnose.Rule{
 		Meaning: "The kubelet asks containerd once a second for all sandboxes and all containers of the node (pod lifecycle event generator, PLEG). " +
 			"It then asks for the status of each pod of which something has changed. Without an answer, a pod's worker does not take its next step. After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
 			"Containers run on as they were. The kubelet's health check stays ok for five more minutes.",
-		Evidence: "The Node's condition Ready is False, and its message, which the kubelet writes every ten seconds, says that PLEG is not healthy and since when. " +
+		Evidence: []string{"The Node's condition Ready is False, and its message, which the kubelet writes every ten seconds, says that PLEG is not healthy and since when. " +
 			"It has said so twice, and was started before the last list. " +
 			"containerd has answered nodeagent for 15 seconds or more when the kubelet says so, and the pod is ten seconds past its deadline. " +
 			"It is proved for a pod that was deleted ten seconds or more after the kubelet had begun to do nothing. " +
 			"It is inferred for one that was deleted before and that nobody has begun to stop, while containerd and the shim answer; " +
 			"and for one whose containers ended after the last list, and of which nothing but the cgroup or the object has been left for 20 seconds. " +
 			"Of such a pod it is told earlier when the kubelet's metrics show that its last list is 20 seconds old or more (kubelet_pleg_last_seen_seconds), and a list is too large. " +
-			"Which list fails is what containerd answers to nodeagent, which asks for both lists and takes 64 KiB of each. A static pod is not judged.",
+			"Which list fails is what containerd answers to nodeagent, which asks for both lists and takes 64 KiB of each. A static pod is not judged."},
 		Remedy: "On the node: journalctl -u kubelet | grep PLEG shows what containerd has responded. Repair that. " +
 			"With the next complete list the kubelet resumes by itself.",
 		Danger: "Do not force-delete pods of this node whose containers run: they keep running. A StatefulSet then starts the same pod twice.",

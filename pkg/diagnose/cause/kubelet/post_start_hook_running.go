@@ -46,7 +46,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			"containerd reports the end of a hook when everything that holds its output has ended, too. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet). " +
 			"The grace period begins when the hook has ended.",
-		Evidence: "Containerd runs a container with a postStart hook, and the kubelet has not written into the pod's status that it does. " +
+		Evidence: []string{"Containerd runs a container with a postStart hook, and the kubelet has not written into the pod's status that it does. " +
 			"The kubelet and containerd have not been restarted since, and the kubelet has started no other container. " +
 			"exec: a process of the hook's name, or any after a shell, was started in the container within " + fact.HookBegins.String() + " after its first process. " +
 			"Its shim has started it, not another process of the container; it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
@@ -58,7 +58,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			"httpGet: the kubelet has had one connection to the port in the specification for five seconds or more, over which nothing at all has come back. " +
 			"It is inferred, because a hook or a probe of another pod may name this pod's address. " +
 			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started again. " +
-			"An answer that has begun and does not end, and a TLS handshake, are answers. Pods in the network of the node are left out.",
+			"An answer that has begun and does not end, and a TLS handshake, are answers. Pods in the network of the node are left out."},
 		Remedy: "Ask the pod's owner what the hook waits for. To continue without it, on the node: {end}. The kubelet then stops the pod; the grace period begins then. " +
 			"For the future: give the hook a time limit of its own, timeout 30 PROGRAM || true, since the kubelet kills the container of a hook that fails.",
 		Danger: "Do not force-delete the pod: the kubelet still waits for the hook, and the containers keep running with their volumes. " +

@@ -82,7 +82,7 @@ var PreStopHookRunning = &diagnose.Rule{
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
 			"When the hook has not ended by then, the kubelet continues without it and leaves the program two seconds. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
-		Evidence: "Inside the grace period: the hook has run for a tenth of it, but for five minutes at the least and fifteen at the most. " +
+		Evidence: []string{"Inside the grace period: the hook has run for a tenth of it, but for five minutes at the least and fifteen at the most. " +
 			"When the pod is gone: the container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period " +
 			"(sleep, httpGet: two, counted from the deletion; one where the sleep is shorter), " +
 			"or ended by itself when it had. The rest depends on the kind of the hook. " +
@@ -98,7 +98,7 @@ var PreStopHookRunning = &diagnose.Rule{
 			"That is inferred, because a hook or a probe of another pod may name this pod's address. " +
 			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started again, and not in pods in the network of the node. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
-			"When the pod is gone nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
+			"When the pod is gone nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that."},
 		Remedy: "{calm}" +
 			"Ask the pod's owner what the hook waits for: it may do so on purpose, as for a quorum. " +
 			"If it waits for the program, the program's shutdown takes too long.{asked} " +

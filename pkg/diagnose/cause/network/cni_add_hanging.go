@@ -40,10 +40,10 @@ var CNIAddHanging = &diagnose.Rule{
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"The kubelet completes a start before it turns to the deletion. After four minutes it gives up, and the pod terminates; the plugin is not started again for this pod. " +
 			"Other pods that start on this node usually hang there too.",
-		Evidence: "A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started " +
+		Evidence: []string{"A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started " +
 			"more than " + fact.Plugin.String() +
 			" ago. It has not been killed, as containerd does when the kubelet has given up. " +
-			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
+			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child."},
 		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
 			"Usually the pod of the plugin's daemon on this node hangs or is missing: bring it back. " +
 			"If the plugin waits for a lock (flock), lslocks on the node shows its holder. The pod then terminates. " +

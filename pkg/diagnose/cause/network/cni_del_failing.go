@@ -49,10 +49,10 @@ var CNIDelFailing = &diagnose.Rule{
 		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
 			"Most plugins ask a daemon of theirs on the node (calico-node, cilium, aws-node, multus), and fail when it is down, or no longer allowed to talk to the API server. " +
 			"The pod stays until every plugin has succeeded.",
-		Evidence: "The kubelet has said at least twice, over eight seconds or more, since the deletion and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, " +
+		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more, since the deletion and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, " +
 			"that the network of this sandbox could not be destroyed; the number of the sandbox is compared with containerd's, and the sandbox has ended. " +
 			"No process of the pod's containers lives and containerd calls all of them exited. A failure that does not come back is not told, " +
-			"nor one that a kubelet has told of which does not run any more, nor one by which the kubelet's request, or the plugin, was ended when its time was over; what a plugin itself says of a request of its own is told. Where the error names no plugin, it is inferred.",
+			"nor one that a kubelet has told of which does not run any more, nor one by which the kubelet's request, or the plugin, was ended when its time was over; what a plugin itself says of a request of its own is told. Where the error names no plugin, it is inferred."},
 		Remedy: "Find what the error is about. Usually the plugin's daemon pod on this node is not ready: {bring}. " +
 			"The kubelet retries every few seconds: its next try succeeds, and nothing else has to be done.",
 		Danger: "Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand. " +

@@ -31,11 +31,11 @@ var CNIDelHanging = &diagnose.Rule{
 		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"After two minutes the kubelet gives up and tries again, so that the plugin is started again.",
-		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more " +
+		Evidence: []string{"A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more " +
 			"than " + fact.Plugin.String() +
 			" ago; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
 			"No process of the pod's containers lives. " +
-			"What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
+			"What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child."},
 		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
 			"If it waits for a lock (flock), lslocks on the node shows its holder. " +
 			"Usually the pod of the plugin's daemon on this node hangs: ask the network's owner, then restart that pod. " +

@@ -25,8 +25,8 @@ var CNINotInitialized = &diagnose.Rule{
 		Meaning: "containerd tears down a pod's network by the configuration that is there then, in /etc/cni/net.d. " +
 			"When that is gone, no pod that has a network of its own can end on this node, and none can start. " +
 			"The usual reason: the network's DaemonSet was removed before the pods, or its pod takes the configuration away as it ends.",
-		Evidence: "The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod and this sandbox, that CNI is not initialized. " +
-			"containerd itself says now that its network is not ready (the condition NetworkReady of the CRI), and no process of the pod's containers lives.",
+		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod and this sandbox, that CNI is not initialized. " +
+			"containerd itself says now that its network is not ready (the condition NetworkReady of the CRI), and no process of the pod's containers lives."},
 		Remedy: "On the node: ls /etc/cni/net.d shows which configuration there is. Bring the network's DaemonSet back to this node: it writes its configuration there. " +
 			"The kubelet retries every few seconds, and its next try succeeds. " +
 			"containerd notices a file that is written or renamed in that directory, not one that is moved there from elsewhere: copy it instead, or restart containerd.",

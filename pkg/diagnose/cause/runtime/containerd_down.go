@@ -27,11 +27,11 @@ var ContainerdDown = &diagnose.Rule{
 			},
 		},
 		Meaning: "The kubelet stops containers through containerd. While containerd is down, no pod of the node can end. Containers keep running: their shims do not need it.",
-		Evidence: "The node refuses connections to containerd's socket, or the socket is gone after containerd has answered there. " +
+		Evidence: []string{"The node refuses connections to containerd's socket, or the socket is gone after containerd has answered there. " +
 			"Over twenty seconds there was no process called containerd, or over " + fact.Answer.String() + ", there was one that did not listen. " +
 			"A containerd that is restarted listens again sooner. Whether a process of that name is the one that should listen, and not docker's, is not known: of one it is inferred. " +
 			"It does not stay up when it has ended three times or more, first three minutes ago, and no reading since has found one that had answered for a minute: nobody listened, or it had been started anew. " +
-			"That the pod waits for that is inferred, and not said of one whose processes have been killed. One that accepts requests and does not answer is another cause (ContainerdHung).",
+			"That the pod waits for that is inferred, and not said of one whose processes have been killed. One that accepts requests and does not answer is another cause (ContainerdHung)."},
 		Seen:  []string{"{seen}"},
 		First: "on the node: journalctl -u containerd -n 100 says why it exited; repair that, then systemctl start containerd",
 		Avoid: "killing shims or rebooting (both end running containers)",

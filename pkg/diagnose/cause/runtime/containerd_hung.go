@@ -30,10 +30,10 @@ var ContainerdHung = &diagnose.Rule{
 			"save": {{Text: "{dump}"}, {Text: "send SIGUSR1 to containerd"}},
 		},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after some two minutes the node turns NotReady (container runtime is down).",
-		Evidence: "Requests for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
+		Evidence: []string{"Requests for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
 			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over " +
 			"" + fact.Answer.String() + ". " +
-			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
+			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung)."},
 		Seen:  []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
 		First: "on the node: {save} (goroutine dump, into its log). Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd",
 		Avoid: "restarting it (may kill all containers)",

@@ -27,12 +27,12 @@ var ExecHoldsInitExit = &diagnose.Rule{
 		Meaning: "kubectl exec, a probe and a hook execute a process in a container. With hostPID or shareProcessNamespace the end of the container's first process does not end it. " +
 			"The shim then kills what is left in the container's control group; a process that has moved to another group (systemd-run, a session of sudo or ssh) is not among them. " +
 			"The shim tells containerd that the container has ended when all executed processes have exited.",
-		Evidence: "The pod shares PIDs and is past its deadline. By containerd's record the container runs, and its shim says so too, although no process has the number of its first process any more and its control group is empty. " +
+		Evidence: []string{"The pod shares PIDs and is past its deadline. By containerd's record the container runs, and its shim says so too, although no process has the number of its first process any more and its control group is empty. " +
 			"The shim has the output of a process open that was executed in the container. " +
 			"It has a child outside of the pod's control groups that leads its process group, as an executed process does, and that can write to a " +
 			"pipe of the shim. That has been so for " + fact.Disagree.String() + ". " +
 			"The shim has no other child, such as a runc that does not return. " +
-			"Which child was executed the shim does not tell, so this is inferred.",
+			"Which child was executed the shim does not tell, so this is inferred."},
 		Seen: []string{
 			"containerd and the shim say that container {container} runs, but its first process is gone and its cgroup is empty",
 			"{process} is a child of the shim in cgroup {cgroup}, outside the pod, and writes to a pipe of the shim",

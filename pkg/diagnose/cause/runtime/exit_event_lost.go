@@ -75,7 +75,7 @@ var ExitEventLost = &diagnose.Rule{
 		Meaning: "When a container ends, its shim tells containerd, which deletes the task and notes the end in the record that the kubelet reads. " +
 			"Here that has not happened. The kubelet asks containerd again and again to stop the container, and waits each time until its request runs out of time. " +
 			"The same can happen to the pod's sandbox, a container in which the pause program runs and that ends last.",
-		Evidence: "Three views of the container disagree for " + fact.Disagree.String() + ", while containerd answers and has run for a minute or more; " +
+		Evidence: []string{"Three views of the container disagree for " + fact.Disagree.String() + ", while containerd answers and has run for a minute or more; " +
 			"and for as long again as the pod was past its deadline before, up to five minutes, because containerd tries again after pauses that double. " +
 			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
 			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
@@ -86,7 +86,7 @@ var ExitEventLost = &diagnose.Rule{
 			"The container's control group is still there, unless systemd manages it: runc would have removed it if containerd had begun to delete the task. " +
 			"The pod's sandbox is looked at when all containers have exited by containerd's record. " +
 			"That runc itself cannot be started, or fails to delete the container, is not ruled out; containerd's log tells. " +
-			"Nor is that containerd has not got rid of the last output, for a slow disk below /var/log/pods or a kubectl attach that does not read.",
+			"Nor is that containerd has not got rid of the last output, for a slow disk below /var/log/pods or a kubectl attach that does not read."},
 		Seen:  []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
 		First: "on the node: {grep}; a line with this container's ID names the error: repair that. Without one: see More",
 		Avoid: "restarting containerd (may kill all containers)",

@@ -37,9 +37,9 @@ var HostPIDLeftover = &diagnose.Rule{
 			"The runtime kills what is left in the container's control group; a process that has moved to another group (systemd-run, a container engine inside the container, " +
 			"a session of sudo or ssh) is not among them. " +
 			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
-		Evidence: "The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, " +
+		Evidence: []string{"The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, " +
 			"and a process outside of them has a pipe of the container's output as its standard input, output or error, in two readings three seconds or more apart. " +
-			"A command of the runtime such as runc, which writes to a pipe of its own, is left out.",
+			"A command of the runtime such as runc, which writes to a pipe of its own, is left out."},
 		Seen: []string{
 			"The CRI status says that a container of the pod runs, but its cgroup has no process left",
 			"{process} is in cgroup {cgroup} and has a pipe of the container's output open",

@@ -80,7 +80,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses that to who has used up a limit. " +
 			"It also writes down what has become of each container, for which it makes a new file. " +
 			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
-		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
+		Evidence: []string{"One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
 			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for " + fact.Disagree.String() + ", in " +
 			"which it may open no file, or the file system of its records is full or read-only, as it was soon after the end. " +
@@ -92,7 +92,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"pids.current of the process's control group, or of one above it, is not below pids.max, or the process has all files open of the numbers that /proc/PID/limits allows. " +
 			"A file system is full with less than 1 MiB free, also for root, or with no inode free (statfs). " +
 			"Where the shim could not signal a container, its first process lives and SIGKILL is not pending in any of its threads. " +
-			"A limit of the pod's own control group is not looked at, nor one of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max). A limit that is used up for a moment is not told.",
+			"A limit of the pod's own control group is not looked at, nor one of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max). A limit that is used up for a moment is not told."},
 		Seen:   []string{"{measured}", "{said}"},
 		First:  "on the node: raise the limit, or free space",
 		Avoid:  "{restart}",

@@ -41,12 +41,12 @@ var RootfsUnmountBusy = &diagnose.Rule{
 		Meaning: "When a container has ended, its shim has runc delete it, and unmounts its root file system. A process of the node uses that: a shell that has changed into the directory, a security scanner, a backup. " +
 			"The kernel answers EBUSY, containerd does not note that the container has ended, and tries again after up to five minutes. " +
 			"The pod's sandbox, in which the pause program runs, has a root file system, too.",
-		Evidence: "The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped and has closed its output, no process of it is left, and runc has removed its control group. " +
+		Evidence: []string{"The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped and has closed its output, no process of it is left, and runc has removed its control group. " +
 			"The root file system is still in the host's mount table, below /run/containerd. " +
 			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for 30 seconds or more, and was not started long after the container had ended. " +
 			"Where there is none, one in a mount namespace of its own, as of a DaemonSet with mountPropagation HostToContainer, that uses the " +
 			"copy which the kernel unmounts with this mount. " +
-			"Where systemd manages control groups it is inferred: systemd may have removed the group.",
+			"Where systemd manages control groups it is inferred: systemd may have removed the group."},
 		Seen: []string{
 			"The shim says that {what} has stopped, but its root file system is still mounted below /run/containerd",
 			"{process} uses that mount: {via}",

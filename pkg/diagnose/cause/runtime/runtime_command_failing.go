@@ -24,10 +24,10 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		},
 		Meaning: "The shim does not signal a container itself. It runs a program for that, usually runc, and this program ends with an error. " +
 			"The stop signal that fails is not sent again; SIGKILL is, each time that the kubelet tries to stop the pod.",
-		Evidence: "The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that signalling a container of the pod failed in the runtime, and once of this one; " +
+		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that signalling a container of the pod failed in the runtime, and once of this one; " +
 			"the number of the container is compared with containerd's. It has said so of late: a kubelet that tries to stop the container again waits for the grace period first. " +
 			"The container's first process lives, SIGKILL is not pending in any of its threads, and the shim answers that it runs. " +
-			"Whoever may create Events in the pod's namespace can have made the Event, so it is inferred.",
+			"Whoever may create Events in the pod's namespace can have made the Event, so it is inferred."},
 		Seen: []string{
 			"The kubelet's Events (FailedKillPod) report this failure at least twice since the deletion",
 			"{process} is alive and has no pending SIGKILL, and the shim says running",

@@ -112,7 +112,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
 			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long. " +
 			"When the command that is to send the stop signal fails, the kubelet has the sandbox stopped as soon as it has tried the other containers, and containerd kills all of them with SIGKILL for that. It does not send the stop signal again.",
-		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than " + fact.Command.String() +
+		Evidence: []string{"A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than " + fact.Command.String() +
 			" ago, or 100 seconds where it sleeps and has not moved for ten. " +
 			"Inside the grace period it is looked for when the shim does not answer. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to hang and to sleep so up to two minutes before, and the time of a preStop hook. Two readings show the same. " +
@@ -122,7 +122,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"and then it is inferred: containerd ends them after ten seconds. " +
 			"They do not count when runc has removed the container's control group and a process uses its root file system (RootfsUnmountBusy). " +
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
-			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
+			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child."},
 		Seen:  []string{"{started}", "{sleeps}"},
 		First: "on the node: {look}. Ask who installed it",
 		Avoid: "{harm}",

@@ -46,10 +46,10 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 		Meaning: "gVisor runs the containers of a pod on a kernel that is a program of the node, called runsc-sandbox by ps -ef and exe by the kernel. " +
 			"To signal a container the shim runs runsc kill, which asks that program to do it, without a limit of time. When the program does not run, the containers cannot end, not even at the end of the grace period. " +
 			"What runs in them gets no further than its next system call. nodeagent does not see it.",
-		Evidence: "By containerd's record the runtime is io.containerd.runsc.v1. The process is a child of a shim of the pod, in the pod's control group, and the shim names it as that of the sandbox. " +
+		Evidence: []string{"By containerd's record the runtime is io.containerd.runsc.v1. The process is a child of a shim of the pod, in the pod's control group, and the shim names it as that of the sandbox. " +
 			"When the shim does not answer, it is the only such child that has children there, in which it has the containers' programs run; with gVisor's platform KVM it has none, and nothing is said then. " +
 			"Two readings three seconds or more apart show that it has not run, and why: " +
-			"all its threads are in state T without a tracer, or its control group is frozen.",
+			"all its threads are in state T without a tracer, or its control group is frozen."},
 		Seen:  []string{"{saw}", "It runs all containers of the pod, under {runtimes}"},
 		First: "ask who stopped it; then resume it, on the node: {continue}",
 		Avoid: "doing so during a checkpoint; killing the shim",

@@ -42,12 +42,12 @@ var SandboxStopFailing = &diagnose.Rule{
 		}},
 		Meaning: "When the containers have ended, containerd ends the sandbox's process, has the network taken down, removes the network namespace, and unmounts image volumes. " +
 			"One of these steps fails each time, and the pod stays until all of them have succeeded.",
-		Evidence: "Either containerd itself has not told the status of the sandbox for ten seconds, because it cannot remove the file of its network namespace. Or the kubelet has said at least twice, over eight seconds or more, since the deletion and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, and once since something of it has changed on the node, " +
+		Evidence: []string{"Either containerd itself has not told the status of the sandbox for ten seconds, because it cannot remove the file of its network namespace. Or the kubelet has said at least twice, over eight seconds or more, since the deletion and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, and once since something of it has changed on the node, " +
 			"that this step of stopping this sandbox failed; the number of the sandbox is compared with containerd's. " +
 			"Of an image volume it is told after thirty seconds at this stage past the deadline: by then those are known that use it. " +
 			"No process of the pod's containers lives, and containerd calls all of them exited. " +
 			"A request that ran out of time is not told, nor a runtime that fails to signal (RuntimeCommandFailing), nor a network that is not taken down (CNIDelFailing), nor anything while a CNI plugin of the pod has run for ten seconds. " +
-			"Whoever may create Events in the pod's namespace can have made the Event, so that way it is inferred.",
+			"Whoever may create Events in the pod's namespace can have made the Event, so that way it is inferred."},
 		Seen:  []string{"No process of the pod's containers is left, and the CRI status says that all have exited", "This step of the sandbox's stop fails each time with {error}"},
 		First: "on the node: journalctl -u containerd | grep StopPodSandbox shows the whole error; repair what it names",
 		Avoid: "killing the shim, deleting below /run/containerd (leaves remains)",

@@ -20,10 +20,10 @@ var ShimDead = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{"version": {{Text: " ({containerd})"}, {Text: ""}}},
 		Meaning: "The shim has been killed or has crashed. containerd ends the processes of a container without a shim and notes its end in the record; here it has done neither. " +
 			"To stop a container of which it has no task it does nothing and reports success, so the kubelet asks again without end.",
-		Evidence: "For " + fact.Disagree.String() + ", no process on the node was the shim of the pod's sandbox, " +
+		Evidence: []string{"For " + fact.Disagree.String() + ", no process on the node was the shim of the pod's sandbox, " +
 			"while containerd answers and has run for a minute or more. " +
 			"containerd says that it has no task of the container, its record says that the container runs, and its first process lives and has not been killed. " +
-			"Where containers share their PIDs, which process is the first is not known, and nothing is said.",
+			"Where containers share their PIDs, which process is the first is not known, and nothing is said."},
 		Seen: []string{
 			"No process on the node is the shim of the pod's sandbox",
 			"containerd{version} has no task for container {container}, but its CRI status says running",

@@ -44,12 +44,12 @@ var ShimHung = &diagnose.Rule{
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
-		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
+		Evidence: []string{"A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, over " + fact.Answer.String() + ", were each not answered within two seconds, " +
 			"while containerd answers others and the shim's process exists. " +
 			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
 			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
-			"Under gVisor no silence counts: a shim waits there for the process that is the containers' kernel, and what that waits for is not seen.",
+			"Under gVisor no silence counts: a shim waits there for the process that is the containers' kernel, and what that waits for is not seen."},
 		Seen:  []string{"{saw}", "containerd itself responds"},
 		First: "on the node: {children} shows the shim's children; a hung runc there is the cause: repair what it waits for",
 		Avoid: "restarting containerd (kills the containers), killing the shim",

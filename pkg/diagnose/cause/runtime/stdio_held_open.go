@@ -55,11 +55,11 @@ var StdioHeldOpen = &diagnose.Rule{
 		Meaning: "A container writes its output to a pipe, from which its shim copies it for containerd. The pipe ends when nobody can write to it any more. " +
 			"The container's processes have exited, but another process has the pipe open: one that has opened /proc/PID/fd/1 of the container, that was started from a shell in it, or that was sent the file. " +
 			"containerd waits for the end of the output before it notes that the container has ended, and the kubelet waits for that.",
-		Evidence: "The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped, and the kernel shows no process of it, nor of any other container of the pod. " +
+		Evidence: []string{"The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped, and the kernel shows no process of it, nor of any other container of the pod. " +
 			"The shim still has the container's output open. " +
 			"A process has been able to write to a pipe that the shim reads (/proc/PID/fd) for 45 seconds or more; it is not the shim, containerd, the sandbox or a command of the runtime such as runc. " +
 			"While the shim has the output of a process open that was executed in a container, nothing is said: the pipe may be that one's. " +
-			"A container of another runtime than io.containerd.runc.v2 is not judged.",
+			"A container of another runtime than io.containerd.runc.v2 is not judged."},
 		Seen: []string{
 			"containerd still records the container as running, but the shim says stopped, and no process of the pod's containers is left",
 			"{process} can write to a pipe that the shim reads",

@@ -21,11 +21,11 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads still run, which is allowed. " +
 			"The process then shows as a zombie until the last thread has ended. runc decides by that state alone that the container has stopped, " +
 			"and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
-		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
+		Evidence: []string{"The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
 			"and two readings show the same. " +
 			"The kubelet runs, is well and was there before the deletion, and the shim answers that the container runs, so the signal is not late for another reason. runc --root /run/containerd/runc/k8s.io list on the node shows the container as stopped. " +
 			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader. " +
-			"Not meant is a process of which only threads of io_uring are left: they take SIGKILL and go on until their requests have ended.",
+			"Not meant is a process of which only threads of io_uring are left: they take SIGKILL and go on until their requests have ended."},
 		Seen: []string{
 			"PID {pid} is a zombie with other threads left, and none of them has a pending SIGKILL",
 			"The shim says that container {container} runs",

@@ -47,11 +47,11 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 		}},
 		Meaning: "The container has a small init as its first process, which does its part: it hands the stop signal to the program that it runs. " +
 			"The program does not act on it, and the init waits for it.",
-		Evidence: "The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. " +
+		Evidence: []string{"The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. " +
 			"Its oldest child ignores the stop signal and did before the deletion, or blocks it and leaves it pending as with StopSignalBlocked, " +
 			"or is a shell with a trap that waits for a program in its foreground, which does not handle the signal; in two readings. " +
 			"Of one that ignores the signal nothing is said while a process below it does not: the init may send the signal to the whole group, and a script ignores it to outlive its program. " +
-			"Under dumb-init, which can pass on another signal (--rewrite), nothing is said of a program that handles one of those.",
+			"Under dumb-init, which can pass on another signal (--rewrite), nothing is said of a program that handles one of those."},
 		Seen: []string{
 			"The first process of container {container} is {comm} (PID {pid} on the node)",
 			"{shows}",

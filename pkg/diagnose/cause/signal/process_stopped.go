@@ -32,9 +32,9 @@ var ProcessStopped = &diagnose.Rule{
 		}},
 		Meaning: "Somebody has sent SIGSTOP to the process (a person, a debugger, a checkpoint or backup job), or it was stopped by its terminal (SIGTSTP, SIGTTIN, SIGTTOU). " +
 			"A stopped process keeps all other signals pending, except SIGKILL and SIGCONT.",
-		Evidence: "The process is the container's first one, or the one that a small init such as tini runs. " +
+		Evidence: []string{"The process is the container's first one, or the one that a small init such as tini runs. " +
 			"Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
-			"With a tracer it is ProcessTraced; frozen cgroups show other states.",
+			"With a tracer it is ProcessTraced; frozen cgroups show other states."},
 		Seen: []string{
 			"Process {pid} ({comm}) is in state T and has no tracer",
 			"It has not run for at least 3 seconds (two readings)",

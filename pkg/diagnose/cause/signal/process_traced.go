@@ -57,8 +57,8 @@ var ProcessTraced = &diagnose.Rule{
 		}},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. " +
 			"Signals wait until the tracer lets it go on.",
-		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
-			"A process that is traced and runs is not held up: strace and the like pass signals on.",
+		Evidence: []string{"A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
+			"A process that is traced and runs is not held up: strace and the like pass signals on."},
 		Seen: []string{
 			"A thread of process {pid} ({comm}) is in state t (ptrace stop), and its TracerPid is {tracerpid}",
 			"It has not run for at least 3 seconds (two readings)",

@@ -29,12 +29,12 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"because the shell is PID 1 of its namespace. " +
 			"The program is killed in the middle of its work when the grace period is over. " +
 			"A script that runs one program after the other, as in a loop, needs a trap of its own: exec would end the loop.",
-		Evidence: "As SignalDroppedByPID1, and PID 1 is a shell with a live child, or with one that has ended: " +
+		Evidence: []string{"As SignalDroppedByPID1, and PID 1 is a shell with a live child, or with one that has ended: " +
 			"it was seen since the deletion, or there were page faults of ended children (cminflt and cmajflt in /proc/PID/stat), " +
 			"since a loop may wait for long between two programs, as in read -t. " +
 			"A child that was started after the deletion is not named: the next reading shows another one. " +
 			"Of busybox, which is many programs, the shell is the one that handles SIGINT and SIGCHLD and ignores SIGQUIT, whatever its script is called. " +
-			"A shell that has replaced itself with its program (exec, or bash -c with one command) is not a shell any more and is judged as that program.",
+			"A shell that has replaced itself with its program (exec, or bash -c with one command) is not a shell any more and is judged as that program."},
 		Phrases: map[string][]diagnose.Choice{"unreached": {
 			{Text: "{child} never receives it"},
 			{Text: "none of its programs receives it"},

@@ -25,7 +25,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"Signals and Error Handling). " +
 			"The program itself does not get the signal, because the runtime signals the first process of a container only. " +
 			"So the script that looks as if it handled the signal does not.",
-		Evidence: "PID 1 is a shell, the stop signal is in its SigCgt, it sleeps in wait4, " +
+		Evidence: []string{"PID 1 is a shell, the stop signal is in its SigCgt, it sleeps in wait4, " +
 			"and it has a child in its own process group that was there before the deletion and does not ignore SIGINT: " +
 			"a child in the background is started with that ignored. " +
 			"dash and busybox wait for the background in another system call. bash does not, so under it a child that catches SIGINT or SIGQUIT counts only if it is Java, or Python without a handler for SIGTERM, " +
@@ -34,7 +34,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"there the child must be the only one, and one that the stop signal would have ended. " +
 			"Nothing is said when a child was started since the deletion, which may be the trap at work; " +
 			"nor when a child in the foreground has run for a shorter time than is left of the grace period, or for less than twice the time that the shell had run before it: " +
-			"the shell may be in a loop and run its trap soon.",
+			"the shell may be in a loop and run its trap soon."},
 		Seen: []string{
 			"{program} has a trap for {signal} (SigCgt) and sleeps in wait4",
 			"{child} (PID {childpid} on the node) was started before the deletion",

@@ -36,10 +36,10 @@ var ShutdownThrottled = &diagnose.Rule{
 			{Text: "The limit slowed it down for at least half of the grace period"},
 		}},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
-		Evidence: "As SlowShutdown, and for half of the grace period or more, up to the last reading, " +
+		Evidence: []string{"As SlowShutdown, and for half of the grace period or more, up to the last reading, " +
 			"either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure). " +
-			"Where the limit is the whole pod's, the container uses more than half of what the pod uses.",
+			"Where the limit is the whole pod's, the container uses more than half of what the pod uses."},
 		Seen: []string{
 			"{program} ran as PID {pid} on the node, and handled {signal}",
 			"{shows}",

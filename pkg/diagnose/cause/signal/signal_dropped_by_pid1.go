@@ -23,7 +23,7 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"The kernel delivers to PID 1 only those signals for which it has installed a handler; the default action, which would end any other process, does not apply to it. " +
 			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted. " +
 			"Under an init such as tini the default action applies and ends the process, and with it all that it has started.",
-		Evidence: "The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings; that a shell blocks all signals while it starts a program does not count. " +
+		Evidence: []string{"The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings; that a shell blocks all signals while it starts a program does not count. " +
 			"It was so before the deletion, too: a handler can remove itself, and the program that it asked to stop then shows no bit either. " +
 			"So the process has not run since a reading from before the deletion, or showed the same from then back for at least 20 seconds, and as long as the reading is old: then it is inferred. " +
 			"Without such a reading nothing is said. " +
@@ -35,7 +35,7 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			fact.HookDelay.String() + " after the deletion. " +
 			"Behind one that executes anything else than sleep(1) it is said only when the pod is gone: it may have asked the program to end. " +
 			"Nothing is said of one with a hook that asks a port; " +
-			"nor of pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor.",
+			"nor of pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor."},
 		Phrases: map[string][]diagnose.Choice{"next": {
 			{Variant: wrapper, Text: "For a fast and clean next deletion, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node). " +
 				"Or start {child} directly, with exec in a script or the exec form of ENTRYPOINT. " +

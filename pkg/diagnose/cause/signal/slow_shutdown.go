@@ -173,7 +173,7 @@ var SlowShutdown = &diagnose.Rule{
 			"So does one that only passes the signal on to another one and waits for it, as npm and supervisord do: " +
 			"what it runs and what has not ended is named. " +
 			"A server that waits for the last of its connections waits for any time, unless it has a limit for that. Some have one: " + settings() + ".",
-		Evidence: "The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion, or it is blocked and not pending any more, as with sigwait and signalfd; " +
+		Evidence: []string{"The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion, or it is blocked and not pending any more, as with sigwait and signalfd; " +
 			"that was so in a reading from before the deletion, or where there is none the process had lived for 20 seconds by then and was not seen to change what it does with signals since, because a program that starts has no handler yet; " +
 			"under a small init such as tini that holds for the program that it runs. " +
 			"Nothing is said of a program that sleeps in sigwait and shows no bit: the kernel drops what PID 1 waits for without having blocked it. The process is not stopped, traced or frozen; " +
@@ -185,7 +185,7 @@ var SlowShutdown = &diagnose.Rule{
 			"That it waited for a process is told of a system call that waits for children (wait4, waitid) and a single one; " +
 			"else the process has merely not ended either. " +
 			"What the process does with the stop signal is what its masks show; " +
-			"whether it was sent the signal they show only where it has taken it, leaves it pending, or would have ended by it.",
+			"whether it was sent the signal they show only where it has taken it, leaves it pending, or would have ended by it."},
 		Seen: []string{
 			"{program} (PID {pid} on the node): {doing}{used}",
 			"{child} (PID {childpid} on the node) {fate}",

@@ -20,9 +20,9 @@ var StopSignalBlocked = &diagnose.Rule{
 			"so the kernel keeps it pending until one of them unblocks it or asks for it with sigwait or signalfd. " +
 			"None does: the thread that should is missing, has ended, or is busy with something else. " +
 			"A mask is inherited by every program that the process executes.",
-		Evidence: "The stop signal's bit is in SigBlk of every thread and stays in ShdPnd, until half of the grace period is over; and no thread has run since soon after the deletion was asked for, or, of a pod that was first seen late, for half of the grace period. " +
+		Evidence: []string{"The stop signal's bit is in SigBlk of every thread and stays in ShdPnd, until half of the grace period is over; and no thread has run since soon after the deletion was asked for, or, of a pod that was first seen late, for half of the grace period. " +
 			"A program that must not be interrupted for a while blocks the signal as well, and takes it afterwards. " +
-			"Blocked without pending is healthy: programs that take signals with sigwait or signalfd block them.",
+			"Blocked without pending is healthy: programs that take signals with sigwait or signalfd block them."},
 		Seen: []string{
 			"{signal} is blocked in every thread of process {pid} (SigBlk) and pending (ShdPnd)",
 			"No thread of it has run for at least 3 seconds (two readings)",

@@ -21,8 +21,8 @@ var StopSignalIgnored = &diagnose.Rule{
 		Meaning: "The process has set the signal's action to ignore, or has inherited that: what a shell ignores with trap '' TERM " +
 			"is ignored by every program that it starts, unless that sets up a handler of its own. " +
 			"An interactive shell ignores SIGTERM by itself, so a container with a shell on a terminal always uses up its grace period.",
-		Evidence: "The stop signal's bit is in SigIgn of the first process in two readings, and was before the deletion, as with SignalDroppedByPID1; " +
-			"and its first thread neither blocks the signal nor waits for signals with sigwait.",
+		Evidence: []string{"The stop signal's bit is in SigIgn of the first process in two readings, and was before the deletion, as with SignalDroppedByPID1; " +
+			"and its first thread neither blocks the signal nor waits for signals with sigwait."},
 		Phrases: map[string][]diagnose.Choice{"next": {
 			{Variant: aShell, Text: "If the shell has a terminal, exit it, or delete its pod with a short --grace-period. " +
 				"If it runs a script, remove its trap '' for {signal}. For a fast and clean next deletion, start the program with exec in the script"},

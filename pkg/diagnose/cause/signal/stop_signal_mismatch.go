@@ -19,9 +19,9 @@ var StopSignalMismatch = &diagnose.Rule{
 		Meaning: "The image, or the container's specification, asks for another stop signal than SIGTERM. " +
 			"The program that runs in the container handles SIGTERM or another signal, but not that one, so nothing asks it to end. " +
 			"It happens when a pod overrides the command of an image that was made for another program, or when the image inherits STOPSIGNAL from its base.",
-		Evidence: "The stop signal is not SIGTERM: it is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL. " +
+		Evidence: []string{"The stop signal is not SIGTERM: it is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL. " +
 			"Its bit is not in the SigCgt of the first process, nor is it waited for with sigwait or signalfd, also before the deletion, as with SignalDroppedByPID1; and SIGTERM, SIGINT or SIGQUIT is in SigCgt. " +
-			"Of a shell only SIGTERM counts, and only while it runs no program.",
+			"Of a shell only SIGTERM counts, and only while it runs no program."},
 		Seen: []string{
 			"Process {pid} ({comm}) has a handler for {handled} (SigCgt)",
 			"It has none for {signal} now, and had none before the deletion",

@@ -101,7 +101,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Meaning: "The containers have ended, and the kubelet has to take back the block device that the pod had (volumeMode: Block). " +
 			"It keeps a mount and a loop device on it, and has to remove both. Somebody of the node uses one of them: a process, or something that was made of what is on the device. " +
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
-		Evidence: "The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
+		Evidence: []string{"The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
 			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
 			"whose backing_file is that mount; a device of the device mapper, a software RAID or another block device among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state); " +
 			"or the file system of the loop device or of a partition in the host's mount table. " +
@@ -109,7 +109,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since then " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
-			"and for a process that has the loop device open, by the number of the open file.",
+			"and for a process that has the loop device open, by the number of the open file."},
 		Seen: []string{
 			"The kubelet's own mount of the device is left at {mountpoint}",
 			"Readings at least 10 s apart show {process} on the device: {via}",

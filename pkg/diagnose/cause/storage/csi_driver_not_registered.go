@@ -23,9 +23,9 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		}},
 		Meaning: "The containers have ended, and the kubelet has to ask the CSI driver on this node to unpublish the volume. The driver is not there: " +
 			"its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet tries again without end and tells it in its log only.",
-		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. The kubelet's plugins_registry has no socket of that name. " +
+		Evidence: []string{"The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. The kubelet's plugins_registry has no socket of that name. " +
 			"The number of failed attempts at volumes of that driver has grown since (storage_operation_duration_seconds of the kubelet), and the driver was called in none of them (csi_operations_seconds), and no subpath of its volumes is left, which could be what fails. " +
-			"A driver that is away while its pod is replaced comes back within a minute.",
+			"A driver that is away while its pod is replaced comes back within a minute."},
 		Seen: []string{
 			"The kubelet's plugins_registry has no socket of driver {driver}",
 			"Unmount attempts fail, and none has called {driver}",

@@ -19,9 +19,9 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{"others": orOthers, "pod": podOfDriver},
 		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The driver answers with an error, or nobody answers at its socket. " +
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
-		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. " +
+		Evidence: []string{"The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. " +
 			"The number of calls to that driver that failed has grown since then (csi_operations_seconds of the kubelet). " +
-			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume.",
+			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume."},
 		Seen: []string{
 			"The kubelet has counted NodeUnpublishVolume calls to {driver} that returned {code}",
 			"The driver's pod {driverpod} on this node is {driverstate}",

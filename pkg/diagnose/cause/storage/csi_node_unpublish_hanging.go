@@ -20,9 +20,9 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). " +
 			"The driver takes the call and does not answer: it waits for its backend, for a lock, or in the kernel for an unmount. The kubelet gives up after two minutes and asks again, without end. " +
 			"A driver that gives up itself answers the same, sooner.",
-		Evidence: "The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
+		Evidence: []string{"The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
 			"(csi_operations_seconds of the kubelet). Where the driver does not answer at all, the first one ends two minutes after the containers. " +
-			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume.",
+			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume."},
 		Seen: []string{
 			"The kubelet has counted NodeUnpublishVolume calls to {driver} that ended with DeadlineExceeded",
 			"The driver's pod {driverpod} on this node is {driverstate}",

@@ -36,10 +36,10 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Meaning: "Beside the mount of each CSI volume the kubelet keeps a file, vol_data.json, with the name of the driver and of the volume. " +
 			"It is empty or missing after a power failure, on a disk that was full when it was written, or because somebody has deleted files below the pod's directory. " +
 			"The kubelet then fails before it asks the driver, ten times a second, and counts no attempt. A kubelet that was started since has forgotten the volume and tries nothing at all. It tells it in its log only.",
-		Evidence: "A minute after the deadline, and in all readings for a minute, the volume is mounted, and beside the mount there is no vol_data.json, or one that is not JSON. " +
+		Evidence: []string{"A minute after the deadline, and in all readings for a minute, the volume is mounted, and beside the mount there is no vol_data.json, or one that is not JSON. " +
 			"When the kubelet takes a volume down it removes that file only after the mount. " +
 			"Where nothing is mounted, the volume's directory is there all that time, and it is inferred: the kubelet removes the file just " +
-			"before that directory, and may have had it for another reason.",
+			"before that directory, and may have had it for another reason."},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"{norecord}",

@@ -37,12 +37,12 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		},
 		Meaning: "The pod has a volume of the type image, which containerd mounts on the node from the image's layers. When the sandbox has ended, containerd unmounts it. " +
 			"A process of the node uses it: a shell that has changed into the directory, a security scanner, a backup. The kernel answers EBUSY, and the pod stays.",
-		Evidence: "The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that the image volumes of this sandbox could not be taken down, because one is busy, which the error names. " +
+		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that the image volumes of this sandbox could not be taken down, because one is busy, which the error names. " +
 			"That one is still in the host's mount table, below image-volumes and the number of the sandbox. No CNI plugin of the pod has run for ten seconds: while one hangs, containerd has not come to the volumes. " +
 			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for ten seconds or more, and was started before the kubelet has said so last. " +
 			"Where there is none, one in a mount namespace of its own, as of a DaemonSet with mountPropagation HostToContainer, that uses the " +
 			"copy which the kernel unmounts with this mount. " +
-			"It is inferred: whoever may create Events in the pod's namespace can have made the Event, of a pod that hangs for another reason.",
+			"It is inferred: whoever may create Events in the pod's namespace can have made the Event, of a pod that hangs for another reason."},
 		Seen: []string{
 			"The image volume is mounted at {mountpoint}",
 			"Readings at least 10 s apart show {process} on it: {via}",

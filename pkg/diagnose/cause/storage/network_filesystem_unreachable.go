@@ -43,12 +43,12 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"To do so it asks the file system about the mount point, the server does not answer, and the kubelet's thread waits in the kernel for as long as it takes. " +
 			"The kubelet logs nothing and reports itself healthy. " +
 			"The mount goes to the address that the server's name had when it was mounted: a Service that is made anew, or a change in DNS, does not move it.",
-		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
+		Evidence: []string{"A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
 			"or three where the list of TCP connections shows that nothing comes back from the server, or for 30 seconds where there is no connection, which may have been refused by a server or proxy that starts again; " +
 			"one that runs only to connect again counts as not moving while the client of an NFS mount counts no answer from the server (xprt in /proc/PID/mountstats). The path of its blocked system call is a volume of this pod, " +
 			"and the mount table shows a network file system there. " +
 			"Where the server is connected and has answered all requests, nothing is said: the thread waits for something of the node, such as a lock, or rpc.gssd. " +
-			"Without the path, the kernel stack of a network file system and a single such mount of the pod, whose server has not answered everything, make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached.",
+			"Without the path, the kernel stack of a network file system and a single such mount of the pod, whose server has not answered everything, make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached."},
 		Seen: []string{
 			"Kubelet thread {thread} is in state {state} ({function})",
 			"The volume is mounted at {mountpoint}{from}",

@@ -24,9 +24,9 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		Meaning: "For each volumeMount with a subPath the kubelet makes a bind mount below the pod's directory volume-subpaths. " +
 			"It has to remove all of them before it takes the volume down. That fails again and again: the mount points to a FUSE or NFS file that is gone, " +
 			"or its directory is not empty. The kubelet tells it in its log only.",
-		Evidence: "Directories are left below the pod's volume-subpaths a minute after the deadline, and the number of failed attempts at volumes has grown since " +
+		Evidence: []string{"Directories are left below the pod's volume-subpaths a minute after the deadline, and the number of failed attempts at volumes has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes were taken down on the node when it grew last. " +
-			"Where attempts may fail at another volume of the pod, or of another pod while no directory of the volume tells its plugin, or a CSI driver was asked, which comes after the subpaths, nothing is said.",
+			"Where attempts may fail at another volume of the pod, or of another pod while no directory of the volume tells its plugin, or a CSI driver was asked, which comes after the subpaths, nothing is said."},
 		Seen: []string{
 			"Directories of {volumes} are left below the pod's volume-subpaths",
 			"The kubelet has counted new failed unmount attempts",

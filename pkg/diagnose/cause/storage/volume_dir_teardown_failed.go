@@ -31,10 +31,10 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have ended the kubelet deletes what is inside and then the directory. " +
 			"That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the node's file system is read-only. " +
 			"The kubelet tells it in its log only.",
-		Evidence: "The directory is there a minute after the deadline, and the number of failed attempts at volumes of its plugin has grown since " +
+		Evidence: []string{"The directory is there a minute after the deadline, and the number of failed attempts at volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). " +
 			"It is proved when no other volume of the plugin is left and no other pod's volumes were taken down on the node when it grew last, or when the mount table shows a mount inside. " +
-			"It is not said while the kubelet is seen to delete files there.",
+			"It is not said while the kubelet is seen to delete files there."},
 		Seen: []string{
 			"The {innertype} mount inside is at {innerpoint}",
 			"The kubelet has counted new failed unmount attempts (plugin {plugin})",

@@ -32,12 +32,12 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"Perhaps the driver does not see the mount, because its pod has the kubelet's directory without mountPropagation: Bidirectional: then it does so each time. " +
 			"Perhaps the volume was mounted there twice, or the driver unmounts later, or does not notice that it cannot. " +
 			"The kubelet takes the volume for unmounted. It does not ask again, sends no Event, and lets the pod wait until nothing is mounted in its directory.",
-		Evidence: "Nothing is left of the pod's volumes but CSI volumes that are mounted, each with the kubelet's record (vol_data.json). For five minutes, while the pod was at this stage, " +
+		Evidence: []string{"Nothing is left of the pod's volumes but CSI volumes that are mounted, each with the kubelet's record (vol_data.json). For five minutes, while the pod was at this stage, " +
 			"the kubelet has counted no call of NodeUnpublishVolume to their drivers, and no attempt at one of their volumes that failed (csi_operations_seconds and storage_operation_duration_seconds): " +
 			"one that still tries does so every two minutes, and a call that is not answered ends after two. " +
 			"Earlier calls to the drivers have succeeded. The kubelet has started a container of the pod itself, is well and heard by the API server, and none of its threads hangs but at another pod's volume. " +
 			"No PersistentVolume of the same name is mounted for another pod of the node: an operation for that one comes first. " +
-			"It is inferred: which volume a call was about is not counted.",
+			"It is inferred: which volume a call was about is not counted."},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"NodeUnpublishVolume calls to {driver} have succeeded before",

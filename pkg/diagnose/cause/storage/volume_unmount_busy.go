@@ -54,7 +54,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, perhaps in a container or service that sees the node's mounts, or something else is mounted inside, " +
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
-		Evidence: "Two readings ten seconds or more apart show a process in the host's mount namespace with a file open on this very mount (mnt_id in /proc/PID/fdinfo), " +
+		Evidence: []string{"Two readings ten seconds or more apart show a process in the host's mount namespace with a file open on this very mount (mnt_id in /proc/PID/fdinfo), " +
 			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
 			"A process that was started ten seconds or more after the containers had ended makes it inferred, and nothing is said of one while the CSI driver fails: what failed before it came may fail now. " +
 			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
@@ -63,7 +63,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"A process of the driver's own pod may be what unmounts: it counts only when the kubelet has counted a call that failed and none that was not answered in time, and makes it inferred. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
 			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private. " +
-			"Of several processes the first ones are named, one of each mount namespace before a second one of any.",
+			"Of several processes the first ones are named, one of each mount namespace before a second one of any."},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"Readings at least 10 s apart show {process} on this mount: {via}",

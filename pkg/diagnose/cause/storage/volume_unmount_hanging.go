@@ -42,10 +42,10 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		Meaning: "The containers have ended, and the pod's volume has to be unmounted. " +
 			"The kubelet, or the program that unmounts for it, asks the file system something, gets no answer, and waits in the kernel without a time limit. " +
 			"The kubelet logs nothing about it and reports itself healthy.",
-		Evidence: "A thread of the kubelet, or a thread of any process that is inside umount2, has not moved in two readings ten seconds or more apart. " +
+		Evidence: []string{"A thread of the kubelet, or a thread of any process that is inside umount2, has not moved in two readings ten seconds or more apart. " +
 			"The path of its blocked system call is a volume of this pod. A process of another pod counts only when it is that of the volume's CSI driver. " +
 			"Where the kubelet only asks how full the volume is (statfs), it is inferred. The thread is in state D, or waits for a FUSE daemon, which shows as S. " +
-			"Where the file system is NFS, SMB or Ceph, and the thread is the kubelet's, the cause is NetworkFilesystemUnreachable.",
+			"Where the file system is NFS, SMB or Ceph, and the thread is the kubelet's, the cause is NetworkFilesystemUnreachable."},
 		Seen: []string{
 			"Thread {thread} is in state {state}, in the system call {syscall} ({function})",
 			"The volume is mounted at {mountpoint} (type {fstype}{from})",
