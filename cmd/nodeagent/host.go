@@ -60,7 +60,7 @@ func refuseSealed(f *pflag.FlagSet) error {
 	for _, name := range []string{"kubeconfig", "proc", "cgroup", "fuse-connections", "block-devices", "kubelet-dir", "kubelet-cert-file", "containerd-socket"} {
 		if f.Changed(name) {
 			return fmt.Errorf("--%s is not allowed in the agent's own container, which uses it as root of the node: "+
-				"run a copy of the program on the node instead (README, Capture an incident)", name)
+				"run a copy of the program on the node instead (docs/capture.md)", name)
 		}
 	}
 	return nil

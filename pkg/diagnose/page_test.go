@@ -121,28 +121,27 @@ var layers = []struct{ name, title string }{
 	{"kubelet", "The kubelet waits, hangs or does not run"},
 	{"kernel", "A process cannot exit"},
 	{"runtime", "containerd, a shim or runc does not do its part"},
-	{"network", "The pod's network is not taken down"},
+	{"network", "The pod's network is not torn down"},
 	{"storage", "A volume cannot be unmounted"},
 	{"api", "The node is done"},
 	{"unknown", "Anything else"},
 }
 
-// causeTable returns the README's table of causes, in Markdown: by layer, and in
-// the order of precedence in each.
+// causeTable returns the README's table of causes, in Markdown: a row for each layer, with its causes in the order of precedence.
 func causeTable(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("| cause | what holds the pod up |\n|---|---|\n")
+	b.WriteString("| where | causes |\n|---|---|\n")
 	listed := 0
 	for _, layer := range layers {
-		fmt.Fprintf(&b, "| **%s** | |\n", layer.title)
+		var causes []string
 		for _, r := range cause.All() {
-			if r.Doc.Layer != layer.name {
-				continue
+			if r.Doc.Layer == layer.name {
+				causes = append(causes, fmt.Sprintf("[%s](docs/reasons/%[1]s.md)", r.Cause))
 			}
-			listed++
-			fmt.Fprintf(&b, "| [%s](docs/reasons/%[1]s.md) | %s |\n", r.Cause, r.Doc.Title)
 		}
+		listed += len(causes)
+		fmt.Fprintf(&b, "| %s | %s |\n", layer.title, strings.Join(causes, ", "))
 	}
 	if all := len(cause.All()); listed != all {
 		t.Fatalf("%d of %d causes are of a layer that has no title", all-listed, all)

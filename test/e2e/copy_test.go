@@ -16,8 +16,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
-// ofREADME is the command of the README for a capture by a copy of the program on the node.
-var ofREADME = regexp.MustCompile(`(?m)^NODE_NAME=NODE KUBECONFIG=\S+ \./nodeagent capture NAMESPACE/NAME$`)
+// ofPage is the command of the README for a capture by a copy of the program on the node.
+var ofPage = regexp.MustCompile(`(?m)^NODE_NAME=NODE KUBECONFIG=\S+ \./nodeagent capture NAMESPACE/NAME$`)
 
 // impostor starts a program that is called /nodeagent, executes what it is told as a shell would, and is in a control
 // group with the agent's UID below one that somebody else may write: from there the pods' own names of groups look
@@ -27,17 +27,17 @@ const impostor = `root=/sys/fs/cgroup
 mkdir -p $root/scenario-hostile/pod$1/x
 cat /run/scenario-impostor.pid >$root/scenario-hostile/pod$1/x/cgroup.procs`
 
-// captureByCopy follows the README on a node with a hostile tree of control groups, and a process in it that looks like
+// captureByCopy follows docs/capture.md on a node with a hostile tree of control groups, and a process in it that looks like
 // the agent: the copy tells of the pod, and nothing of the impostor's is executed.
 func captureByCopy(x *trial, n *bed.Node, _ *bed.Turn) {
 	ctx := x.Context()
-	text, err := os.ReadFile(filepath.Join(bed.Root(), "README.md"))
+	text, err := os.ReadFile(filepath.Join(bed.Root(), "docs/capture.md"))
 	if err != nil {
 		x.Fatal(err)
 	}
-	command := ofREADME.FindString(string(text))
+	command := ofPage.FindString(string(text))
 	if command == "" {
-		x.Fatalf("the README has no command %s", ofREADME)
+		x.Fatalf("docs/capture.md has no command %s", ofPage)
 	}
 	p := victimPod(x, n, "capture-by-copy", n.Name)
 	if err := n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil {
