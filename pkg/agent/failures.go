@@ -31,6 +31,15 @@ const (
 )
 
 // Failures knows what the kubelet has said of why it could not stop a pod.
+//
+// Whoever may create Events in a namespace can forge one. So a rule believes an Event only together with what the node
+// shows: the number of the sandbox, that it has ended, and that no process lives. Strangers do not know that number,
+// but the pod itself reads it in its own mountinfo. A tenant can have a wrong error reported, in quotation marks, about
+// its own pod that hangs there, and nothing about one that does not. Where such an Event would accuse a process of the
+// node, the cause is inferred (ImageVolumeUnmountBusy).
+//
+// The kubelet can create no Event in a namespace that is being deleted. A pod there, held by what only an Event shows,
+// is Unknown.
 type Failures struct {
 	Ask AskFailures
 	// AskAll asks for all that the kubelet says of a pod whose start may wait for an image; nil is not

@@ -21,6 +21,9 @@ const (
 )
 
 // Readiness knows what the API server has heard from the node's kubelet lately.
+//
+// The condition is Unknown when nothing was heard for 50 seconds, and the kubelet corrects it within ten seconds when
+// it reaches the API server. The kubelet's Lease would show it sooner, and would need one more right.
 type Readiness struct {
 	// Ask asks for the condition Ready of the node; (*kube.Client).NodeReady does.
 	Ask func(ctx context.Context) (*corev1.NodeCondition, error)

@@ -407,6 +407,8 @@ func About(p *fact.View, fp fact.FirstProcess, c Confidence) Finding {
 // a block device by volumeDevices only, and a file system by volumeMounts only (createVolumeSpec,
 // pkg/kubelet/volumemanager/populator). Of several it is the one that containerd was seen to have
 // mounted by this name.
+//
+// To look up which claim it is would take the right to read all claims.
 func behindClaim(p *fact.View, name string) []evidence.SpecVolume {
 	block, files := modes(p, name)
 	var known, can []evidence.SpecVolume

@@ -7,6 +7,13 @@ import (
 
 // A Clock notices that the node's clock was set: it has gone on by more, or by less, than the kernel's
 // monotonic one, which nobody can set and which stands still while the node sleeps.
+//
+// The kubelet and containerd count a grace period by the monotonic clock, and so do the agent's durations. But the API
+// server, the kubelet, containerd and the kernel's start times give a time of day. So each round begins with Look.
+// After a step, AfterStep and Present convert what is from before it, and what a look has read in the round of the step
+// is dropped. How far the API server's clock is ahead changes by the step immediately. What is written once, such as
+// the times in an Event, stays as it was. A node that has slept looks like one whose clock was set, until the API
+// server answers.
 type Clock struct {
 	// zero is what it would have told when nothing had gone by, as it is set now, and wall what it told last.
 	zero, wall time.Time

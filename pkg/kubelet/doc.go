@@ -35,4 +35,7 @@
 // too. They do not tell which volume or claim: the directories that are left do, which package
 // proc lists, and the kubelet's checkpoint of claims. The kubelet's log would tell both, but
 // holds what is private, and its place and form differ from node to node.
+//
+// While a shim of the node hangs the kubelet does not answer for its counts: among them are the sizes of all
+// containers' logs, for which it has containerd ask each shim. They are unknown then for all pods of the node.
 package kubelet

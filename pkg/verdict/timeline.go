@@ -64,6 +64,9 @@ func stageOf(e *evidence.Pod, phase diagnose.Phase) (stage, bool) {
 }
 
 // A timeline is when a pod's termination got to its stages, by the node's clock.
+//
+// A part whose beginning was not seen is in the sentence and is not counted. One that is shorter than a round may count
+// as nothing, or as what is left of the round.
 type timeline struct {
 	known bool // whether there was a reading
 	// from is the first stage of which the begin was seen. Of a pod that was being

@@ -5,6 +5,9 @@
 // A tape is recorded where the agent is handed things: the readings of pkg/node before anything of an earlier one is
 // carried over, the pods of the watch, and the answers of the API server. It is a sequence of lines, each a JSON object
 // with its time. Only an agent that is built with the tag tape records.
+//
+// Files, frames and replies are not recorded: a round opens some thousand files, and each change of a reader would make
+// all tapes useless. A clock that is set back is on no tape, because the clock of the tests only moves forward.
 package tape
 
 import (

@@ -62,6 +62,8 @@ const maxStubs = 4
 // OfGVisor reports whether a task is one of those that gVisor has on the node for a pod: of the
 // sentry, of a gofer, or of a process in which the sentry has programs run. None of them is a program
 // of the pod.
+//
+// What it has open was opened in other mount namespaces of the pod, where the mount is found by its number.
 func OfGVisor(p *View, t *evidence.Task) bool {
 	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.Sandbox && c.Runtime == RunscV1 }) {
 		return false

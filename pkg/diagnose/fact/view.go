@@ -47,6 +47,12 @@ type Delivery struct {
 	// Hastened reports whether the kubelet ends its pods because the node shuts down: it gives them no more
 	// time than is left for that (killPods, pkg/kubelet/nodeshutdown/nodeshutdown_manager.go), and may
 	// have sent their stop signals before they were deleted.
+	// A node that shuts down is no cause. The kubelet continues to stop and to delete pods that were deleted, so what
+	// holds such a pod has a cause of its own. A pod that only the shutdown ends has no deletionTimestamp. nodeagent is
+	// killed with the last group (system-node-critical), which does not wait for a pod that cannot be stopped: the
+	// kubelet gives each pod one and a half times its grace period, or ten seconds (killPodNow). So a late pod is
+	// reported for half of its grace period at most. A kubelet whose shutdown logind forgets, as when logind restarts,
+	// reports it until it is restarted again.
 	Hastened bool
 }
 

@@ -43,6 +43,10 @@ var knownFinalizers = map[string]string{
 }
 
 // FinalizersPending is a pod of which only the API object is left.
+//
+// No node sees who refuses the removal of a finalizer: the API server answers the controller, which logs it. So a
+// refusal has no cause of its own. What has refused nodeagent's own update of the same pod's status is named as what
+// may refuse the removal too.
 var FinalizersPending = &diagnose.Rule{
 	Cause:  "FinalizersPending",
 	Phases: []diagnose.Phase{diagnose.Finalizers},

@@ -21,6 +21,13 @@ const (
 
 // FileScannerNotAnswering is a program that the kernel asks before it lets others open, read or execute files, such
 // as a virus scanner, and that does not answer.
+//
+// No file shows which fanotify group an event was sent to. So all groups that can be asked are looked for, while the
+// same thread waits in two readings: one is named, several are named as candidates.
+//
+// Not reported is a program that has lost a single question and answers others, because the thread runs again and
+// again. What a slow one holds up is a command that does not return, or nothing. Nor is it reported where a file of no
+// volume is opened by the kubelet, or any file by containerd: no reading shows whose pod waits for that.
 var FileScannerNotAnswering = &diagnose.Rule{
 	Cause:  "FileScannerNotAnswering",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.Volumes, diagnose.Cleanup},

@@ -21,6 +21,12 @@ const eventsExact = time.Second
 
 // ImagePullHanging is a pull of an image that does not move: the pod is deleted meanwhile, and the
 // kubelet completes the pull before it turns to the deletion.
+//
+// The worker of kubelet 1.36 waits whether images are pulled side by side or one after the other (serializeImagePulls).
+// In the second case it also waits for pulls of other pods, for which containerd may not have been asked yet. While a
+// download of the node moves, neither this cause nor Unknown is reported: images take minutes. A download in
+// containerd's list proves nothing, because one that a pull has left behind stays for long. The files that containerd
+// has open decide.
 var ImagePullHanging = &diagnose.Rule{
 	Cause:  "ImagePullHanging",
 	Phases: []diagnose.Phase{diagnose.Startup},

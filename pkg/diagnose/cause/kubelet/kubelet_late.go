@@ -18,6 +18,10 @@ const (
 // KubeletLate is a kubelet that is there and has not begun to stop a pod that is past its deadline. From Kubernetes 1.34 on
 // it says in the pod's status which generation of the pod it acts upon, and a deletion raises that
 // (SyncTerminatingPod and generateAPIPodStatus, pkg/kubelet).
+//
+// CPU pressure alone is no reason: the kubelet has a cgroup of its own, and gets its share. A lost watch leaves no
+// trace on the node; it shows only in which deletions the kubelet has acted upon. Every other cause may be the reason
+// why the kubelet has not begun, so this is the last of the causes.
 var KubeletLate = &diagnose.Rule{
 	Cause:  "KubeletLate",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.PreStop, diagnose.StopSignal, diagnose.PhaseUnknown},

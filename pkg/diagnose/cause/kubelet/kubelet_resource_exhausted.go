@@ -22,6 +22,8 @@ const (
 // When the containers have ended the kubelet has the pod's resource claims unprepared, and writes a new checkpoint
 // then, also of a pod that has none (unprepareResources, pkg/kubelet/cm/dra/manager.go). Only then does it say that the
 // containers have ended (SyncTerminatingPod, pkg/kubelet/kubelet.go).
+//
+// The number of the kubelet's tasks is not looked at.
 var KubeletResourceExhausted = &diagnose.Rule{
 	Cause:  "KubeletResourceExhausted",
 	Phases: []diagnose.Phase{diagnose.DynamicResources, diagnose.Volumes, diagnose.Cleanup},

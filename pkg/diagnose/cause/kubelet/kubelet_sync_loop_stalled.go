@@ -22,6 +22,11 @@ const notSeen = "NotSeen"
 // pkg/kubelet/kubelet_getters.go); of others, whether something is mounted (statx). And before it
 // starts a pod it asks device plugins for what the pod needs, and waits for their answers
 // (allocateContainerResources, pkg/kubelet/cm/devicemanager/manager.go).
+//
+// Both were seen with kubelet 1.36. A device plugin that a signal has stopped proves nothing: the loop may wait for
+// another plugin. The end of the plugin closes its connection, and the kubelet continues immediately. A containerd or a
+// shim that hangs stalls the loop too, and has a cause of its own. So more than the thread has to be seen: the pod runs
+// long after its deadline as if it had not been deleted, while containerd and the shim answer.
 var KubeletSyncLoopStalled = &diagnose.Rule{
 	Cause:  "KubeletSyncLoopStalled",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.PhaseUnknown},

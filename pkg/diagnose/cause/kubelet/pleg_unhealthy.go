@@ -13,6 +13,9 @@ import (
 // answers other requests. After three minutes its main loop does nothing any more (syncLoop,
 // pkg/kubelet/kubelet.go), and its workers for single pods wait for a new list before each of their steps
 // (podWorkerLoop, pkg/kubelet/pod_workers.go; GetNewerThan, pkg/kubelet/container/cache.go).
+//
+// containerd 2.4 asks no shim for these lists, so a shim that hangs does not break them. In the first three minutes
+// nothing shows that the workers wait: a stop signal may be taken for sent that is not.
 var PLEGUnhealthy = &diagnose.Rule{
 	Cause:  "PLEGUnhealthy",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown},

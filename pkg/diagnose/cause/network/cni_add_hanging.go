@@ -13,6 +13,9 @@ const began = "Began"
 
 // CNIAddHanging is a CNI plugin that does not return from ADD: the pod is deleted while its sandbox
 // is being created, which the kubelet completes before it turns to the deletion.
+//
+// Seen with containerd 2.4: the pod has disappeared two seconds after the plugin was killed. A child of the plugin that
+// lives on and holds its output keeps containerd from undoing the setup, and does not hold the pod.
 var CNIAddHanging = &diagnose.Rule{
 	Cause:  "CNIAddHanging",
 	Phases: []diagnose.Phase{diagnose.Startup},

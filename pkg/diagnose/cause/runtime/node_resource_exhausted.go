@@ -20,6 +20,11 @@ const (
 )
 
 // NodeResourceExhausted is a shim, or a containerd, that has used up a limit or its disk and so cannot stop the pod.
+//
+// A limit that one reading shows used up has room in the next, and the kernel's words for it (EAGAIN, EMFILE) may be
+// about another limit. So two things have to show it: a component that reports the refusal, and readings over ten
+// seconds, from before that, of the limit that these words name. The pod's own cgroup is left out, because a pod can
+// fill it at will. Pressure (PSI) is a remark, never this cause.
 var NodeResourceExhausted = &diagnose.Rule{
 	Cause:  "NodeResourceExhausted",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox},

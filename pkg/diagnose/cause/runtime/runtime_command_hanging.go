@@ -32,6 +32,9 @@ const (
 )
 
 // RuntimeCommandHanging is a shim that waits for a command of the runtime, such as runc kill.
+//
+// A command of a start that has used up its time is killed. Even one that SIGKILL does not end then holds the pod no
+// longer (seen with containerd 2.4).
 var RuntimeCommandHanging = &diagnose.Rule{
 	Cause:  "RuntimeCommandHanging",
 	When:   diagnose.InGraceAndAfter,

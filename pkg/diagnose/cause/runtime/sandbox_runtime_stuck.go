@@ -18,6 +18,9 @@ const (
 
 // SandboxRuntimeStuck is a pod under gVisor of which the one program cannot run that ends its
 // containers.
+//
+// A gofer that is stopped holds nothing up, unless runsc's flag directfs is off. That is not looked for, and neither is
+// a wait for a FUSE daemon: such a pod is Unknown.
 var SandboxRuntimeStuck = &diagnose.Rule{
 	Cause:  "SandboxRuntimeStuck",
 	When:   diagnose.InGraceAndAfter,
