@@ -62,12 +62,12 @@ func TestAsksOnlyToRead(t *testing.T) {
 }
 
 // The design says how many requests there are.
-func TestSecurityCountsTheRequests(t *testing.T) {
-	text, err := os.ReadFile("../../docs/security.md")
+func TestDesignCountsTheRequests(t *testing.T) {
+	text, err := os.ReadFile("../../docs/design.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("a request that is not among %d that read does not leave (`pkg/cri/reads.go`)", len(reads)); !strings.Contains(string(text), want) {
-		t.Errorf("docs/security.md does not say %q", want)
+		t.Errorf("docs/design.md does not say %q", want)
 	}
 }
