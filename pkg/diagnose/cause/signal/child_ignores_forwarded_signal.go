@@ -11,8 +11,8 @@ const (
 	defers = "Defers"
 )
 
-// ChildIgnoresForwardedSignal is a program that does not end by the signal that
-// the init before it passes on.
+// ChildIgnoresForwardedSignal is a program that does not act on the signal that
+// the init above it forwards.
 var ChildIgnoresForwardedSignal = &diagnose.Rule{
 	Cause: "ChildIgnoresForwardedSignal",
 	When:  diagnose.InGrace,
@@ -45,13 +45,20 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			{Variant: defers, Text: "start the init as tini -g (dumb-init: without -c)"},
 			{Text: "let {child} handle {signal}"},
 		}},
-		Meaning: "The container has a small init as its first process, which does its part: it hands the stop signal to the program that it runs. " +
-			"The program does not act on it, and the init waits for it.",
-		Evidence: []string{"The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. " +
-			"Its oldest child ignores the stop signal and did before the deletion, or blocks it and leaves it pending as with StopSignalBlocked, " +
-			"or is a shell with a trap that waits for a program in its foreground, which does not handle the signal; in two readings. " +
-			"Of one that ignores the signal nothing is said while a process below it does not: the init may send the signal to the whole group, and a script ignores it to outlive its program. " +
-			"Under dumb-init, which can pass on another signal (--rewrite), nothing is said of a program that handles one of those."},
+		Meaning: "The container's first process is a small init, which does its part: it forwards the stop signal to the program that it runs. " +
+			"The program does not act on the signal, and the init waits for the program.",
+		Evidence: []string{
+			"The first process is tini, docker-init, dumb-init or catatonit, and sleeps in sigwait.",
+			"Two readings show one of the next three items of its oldest child.",
+			"The child ignores the stop signal (SigIgn), and did before the deletion.",
+			"Or the child blocks the signal (SigBlk) and leaves it pending (ShdPnd), as with StopSignalBlocked.",
+			"Or the child is a shell with a trap, which waits for a program in its foreground. That program does not handle the signal.",
+			"That the child ignores the signal is proved if it has not run since a reading from before the deletion. Otherwise it is inferred.",
+			"Not reported for a child that ignores the signal while a process below it does not. " +
+				"The init may send the signal to the whole process group, and a script may ignore it to outlive its program.",
+			"Not reported under dumb-init if the child handles SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 or SIGWINCH: " +
+				"dumb-init can send that instead (--rewrite).",
+		},
 		Seen: []string{
 			"The first process of container {container} is {comm} (PID {pid} on the node)",
 			"{shows}",

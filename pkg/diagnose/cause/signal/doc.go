@@ -1,3 +1,3 @@
-// Package signal holds the causes of the layer of that name: what becomes of the
+// Package signal holds the causes of the layer of that name: what happens to the
 // stop signal.
 package signal

@@ -10,19 +10,19 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// A limit is how a program that waits for the last of its connections, requests or tasks is kept from doing so for
-// longer than the grace period.
+// A limit is the setting by which a program does not wait for its last connections, requests or tasks for longer than the
+// grace period.
 type limit struct {
 	variant string
-	// names are those of the program file, or of the script, and what they may begin with: php-fpm8.2.
+	// names are those of the program file or of the script. A version may follow: php-fpm8.2.
 	names []string
-	// signal is the stop signal by which it waits: by others it ends immediately.
+	// signal is the stop signal on which it waits: on others it exits immediately.
 	signal evidence.Signal
-	// setting is what keeps it to a time; text is what to do where that takes more than to set it.
+	// setting limits the time; text is what to do if that takes more than to set it.
 	setting, text string
 }
 
-// limits are those of common programs, by their documentation.
+// limits are the limits of common programs, as documented.
 var limits = []limit{
 	{"Nginx", []string{"nginx"}, evidence.SIGQUIT, "nginx's worker_shutdown_timeout", ""},
 	{"HAProxy", []string{"haproxy"}, evidence.SIGUSR1, "HAProxy's hard-stop-after", ""},
@@ -38,7 +38,7 @@ var limits = []limit{
 		"Give it a limit below the grace period (in Spring Boot spring.lifecycle.timeout-per-shutdown-phase, 30 seconds by default)"},
 }
 
-// ownLimits are the words for how to give a program a limit for its shutdown.
+// ownLimits returns the wordings for how to limit a program's shutdown.
 func ownLimits() []diagnose.Choice {
 	out := make([]diagnose.Choice, 0, len(limits)+1)
 	for _, l := range limits {
@@ -47,7 +47,7 @@ func ownLimits() []diagnose.Choice {
 	return append(out, diagnose.Choice{Text: "Limit its shutdown time"})
 }
 
-// settings names what common programs have for it.
+// settings returns the names of these settings.
 func settings() string {
 	var out []string
 	for _, l := range limits {
@@ -56,12 +56,12 @@ func settings() string {
 	return strings.Join(out, ", ")
 }
 
-// limitOf returns the variant of the limit for what has not ended: the process that the program runs, else the program
-// itself. Which signal was passed on to another program is not known.
+// limitOf returns the variant of the limit for the process that has not exited: the one that the program runs, else the
+// program itself. Which signal was forwarded to another program is not known.
 func limitOf(fp, program fact.FirstProcess, last *evidence.Task) string {
 	for _, l := range limits {
 		if fp.Container.StopSignal == l.signal && l.isOf(program.Leader) {
-			return l.variant // what it runs may be no more than a helper
+			return l.variant // the process that it runs may be only a helper
 		}
 	}
 	if last == nil || last.Comm == program.Leader.Comm {
@@ -83,7 +83,7 @@ func (l *limit) isOf(t *evidence.Task) bool {
 	})
 }
 
-// begins reports whether a text is a name, or has a version or a colon behind it.
+// begins reports whether a text is a name, or a name with a version or a colon behind it.
 func begins(s, name string) bool {
 	rest, ok := strings.CutPrefix(s, name)
 	return ok && strings.TrimLeft(rest, ":0123456789") != rest || s == name

@@ -6,8 +6,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ProcessStopped is a container of which the process that has to react to the
-// stop signal is stopped by another one.
+// ProcessStopped is a container whose process, which has to react to the stop
+// signal, is itself stopped (state T).
 var ProcessStopped = &diagnose.Rule{
 	Cause: "ProcessStopped",
 	When:  diagnose.InGrace,
@@ -30,11 +30,15 @@ var ProcessStopped = &diagnose.Rule{
 			{Variant: diagnose.Gone, Text: "nothing now; continue such a process before its pod is deleted"},
 			{Text: "if no backup, checkpoint or debugger needs it stopped, resume it, on the node: {continue}"},
 		}},
-		Meaning: "Somebody has sent SIGSTOP to the process (a person, a debugger, a checkpoint or backup job), or it was stopped by its terminal (SIGTSTP, SIGTTIN, SIGTTOU). " +
-			"A stopped process keeps all other signals pending, except SIGKILL and SIGCONT.",
-		Evidence: []string{"The process is the container's first one, or the one that a small init such as tini runs. " +
-			"Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
-			"With a tracer it is ProcessTraced; frozen cgroups show other states."},
+		Meaning: "A person, a debugger, a checkpoint job or a backup job has sent SIGSTOP to the process. " +
+			"Or its terminal has stopped it (SIGTSTP, SIGTTIN, SIGTTOU). " +
+			"In a stopped process, all other signals stay pending, except SIGKILL and SIGCONT.",
+		Evidence: []string{
+			"The process is the container's first one, or the one that a small init such as tini runs.",
+			"It is in state T, and has no tracer (State and TracerPid in /proc/PID/status).",
+			"Two readings, three seconds or more apart, show that it has not run.",
+			"Not reported if it has a tracer: that is ProcessTraced. Processes in a frozen cgroup show other states.",
+		},
 		Seen: []string{
 			"Process {pid} ({comm}) is in state T and has no tracer",
 			"It has not run for at least 3 seconds (two readings)",

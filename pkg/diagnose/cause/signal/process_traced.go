@@ -14,7 +14,7 @@ const (
 	familyHeldAtExit = "HeldAtExit"
 )
 
-// ProcessTraced is a process that its tracer has stopped and does not let go on.
+// ProcessTraced is a process that its tracer has stopped and does not resume.
 var ProcessTraced = &diagnose.Rule{
 	Cause: "ProcessTraced",
 	When:  diagnose.InGraceAndAfter,
@@ -56,9 +56,13 @@ var ProcessTraced = &diagnose.Rule{
 			{Text: "Ending the tracer kills the process too if the tracer has set PTRACE_O_EXITKILL. "},
 		}},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. " +
-			"Signals wait until the tracer lets it go on.",
-		Evidence: []string{"A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
-			"A process that is traced and runs is not held up: strace and the like pass signals on."},
+			"Signals stay pending until the tracer resumes the process.",
+		Evidence: []string{
+			"A thread of the process is in state t (ptrace stop).",
+			"TracerPid of the thread is the PID of the tracer (/proc/PID/task/TID/status).",
+			"Two readings, three seconds or more apart, show that the thread has not run.",
+			"Not reported for a traced process that runs: strace and similar tracers pass signals on.",
+		},
 		Seen: []string{
 			"A thread of process {pid} ({comm}) is in state t (ptrace stop), and its TracerPid is {tracerpid}",
 			"It has not run for at least 3 seconds (two readings)",
@@ -73,12 +77,12 @@ var ProcessTraced = &diagnose.Rule{
 			{
 				Name: familyHeld,
 				Meaning: "The process is stopped in the middle of its work. " +
-					"SIGKILL at the end of the grace period ends it all the same, unless the tracer has asked to be told of its exit.",
+					"SIGKILL at the end of the grace period still kills it, unless the tracer has set PTRACE_O_TRACEEXIT.",
 			},
 			{
 				Name: familyHeldAtExit,
-				Meaning: "The process is at its end, and the tracer has asked to be told of its exit (PTRACE_O_TRACEEXIT). " +
-					"The process stays, also after SIGKILL, until the tracer lets it go on or ends.",
+				Meaning: "The process is exiting, and the tracer has set PTRACE_O_TRACEEXIT to be notified of that. " +
+					"The process stays, even after SIGKILL, until the tracer resumes it or exits.",
 			},
 		},
 	},

@@ -6,8 +6,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The variants of what to do about ShellPID1NoTrap: a shell that is there for what it runs one after the other, which exec
-// would end, and one whose stop signal is not SIGTERM.
+// The variants of what to do about ShellPID1NoTrap: a shell that runs one program after the other, as in a loop, which exec
+// would end; and one whose stop signal is not SIGTERM.
 const (
 	inTurn  = "InTurn"
 	notTERM = "NotTERM"
@@ -24,17 +24,21 @@ var ShellPID1NoTrap = &diagnose.Rule{
 		Title: "PID 1 is a shell that does not forward signals",
 		Message: "container {container}: PID 1, the shell {program} ({pid} on the node), has no trap for {signal}, so {unreached}. " +
 			"{sigkill}",
-		Meaning: "The runtime signals only the first process of a container. " +
-			"A shell that started the program as a child does not pass the signal on, and without a trap the kernel does not even deliver it, " +
-			"because the shell is PID 1 of its namespace. " +
+		Meaning: "The runtime signals only the first process of a container, here a shell. " +
+			"The shell does not forward the signal to the program that it started as a child. " +
+			"Without a trap, the kernel does not even deliver it, because the shell is PID 1 of its namespace. " +
 			"The program is killed in the middle of its work when the grace period is over. " +
-			"A script that runs one program after the other, as in a loop, needs a trap of its own: exec would end the loop.",
-		Evidence: []string{"As SignalDroppedByPID1, and PID 1 is a shell with a live child, or with one that has ended: " +
-			"it was seen since the deletion, or there were page faults of ended children (cminflt and cmajflt in /proc/PID/stat), " +
-			"since a loop may wait for long between two programs, as in read -t. " +
-			"A child that was started after the deletion is not named: the next reading shows another one. " +
-			"Of busybox, which is many programs, the shell is the one that handles SIGINT and SIGCHLD and ignores SIGQUIT, whatever its script is called. " +
-			"A shell that has replaced itself with its program (exec, or bash -c with one command) is not a shell any more and is judged as that program."},
+			"A script that runs one program after the other, as in a loop, needs its own trap: exec would end the loop.",
+		Evidence: []string{
+			"PID 1 is a shell, and the conditions of SignalDroppedByPID1 hold. As there, it is proved or inferred.",
+			"In busybox, one file is many programs. Its shell is the one that handles SIGINT and SIGCHLD and ignores SIGQUIT, whatever its script is called.",
+			"The shell has a live child, or has had one that has exited.",
+			"An earlier child was seen since the deletion. Or there were page faults of children that have exited (cminflt and cmajflt in /proc/PID/stat). " +
+				"A loop may wait for long between two programs, as in read -t.",
+			"The message does not name a child that was started after the deletion: the next reading may show another one.",
+			"Not reported for a shell that has replaced itself with its program (exec, or bash -c with one command). " +
+				"It is no longer a shell, and is judged as that program.",
+		},
 		Phrases: map[string][]diagnose.Choice{"unreached": {
 			{Text: "{child} never receives it"},
 			{Text: "none of its programs receives it"},

@@ -21,20 +21,26 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			{Variant: diagnose.Gone, Text: "{sigkill}"},
 			{Text: "Unless {child} exits, the container is killed at the deadline ({deadline}){behind}"},
 		}},
-		Meaning: "A shell takes a signal while it waits for a program in its foreground, and runs the trap only after that program has ended (POSIX, Shell Command Language, " +
-			"Signals and Error Handling). " +
-			"The program itself does not get the signal, because the runtime signals the first process of a container only. " +
-			"So the script that looks as if it handled the signal does not.",
-		Evidence: []string{"PID 1 is a shell, the stop signal is in its SigCgt, it sleeps in wait4, " +
-			"and it has a child in its own process group that was there before the deletion and does not ignore SIGINT: " +
-			"a child in the background is started with that ignored. " +
-			"dash and busybox wait for the background in another system call. bash does not, so under it a child that catches SIGINT or SIGQUIT counts only if it is Java, or Python without a handler for SIGTERM, " +
-			"which keep SIGINT ignored when they were started so; and only if bash has started no other one after it, because what it starts for >(program) looks the same, or such a program reads and another child may be in the background. " +
-			"bash with a trap for EXIT has handlers for all signals that would end it, and may run that trap immediately: " +
-			"there the child must be the only one, and one that the stop signal would have ended. " +
-			"Nothing is said when a child was started since the deletion, which may be the trap at work; " +
-			"nor when a child in the foreground has run for a shorter time than is left of the grace period, or for less than twice the time that the shell had run before it: " +
-			"the shell may be in a loop and run its trap soon."},
+		Meaning: "A shell that waits for a program in its foreground takes a signal, but runs the trap only after that program has exited " +
+			"(POSIX, Shell Command Language, Signals and Error Handling). " +
+			"The program itself does not get the signal, because the runtime signals only the first process of a container. " +
+			"The script looks as if it handled the signal, but it does not.",
+		Evidence: []string{
+			"PID 1 is a shell that sleeps in wait4. The stop signal is in its SigCgt.",
+			"It has a child in its own process group that was started before the deletion.",
+			"This child does not ignore SIGINT (SigIgn). A child in the background is started with SIGINT ignored.",
+			"Under dash and busybox it is proved: they wait for the background in another system call. " +
+				"bash uses wait4 for both: under bash it is inferred, and the next two items must hold too.",
+			"Under bash, a child that catches SIGINT or SIGQUIT counts only if it is Java, or Python without a handler for SIGTERM. " +
+				"These keep SIGINT ignored if they were started so.",
+			"Under bash, the child must be the last one started, because what bash starts for >(program) looks the same. " +
+				"A child that reads does not count if another child may be in the background.",
+			"bash with a trap for EXIT has handlers for all signals that would end it, and may run that trap immediately. " +
+				"Then the child must be the only one, and one that the stop signal would have ended.",
+			"Not reported if a child was started since the deletion: that may be the trap at work.",
+			"Not reported if the child has run for less time than is left of the grace period: the shell may be in a loop, and run its trap soon.",
+			"Not reported, for the same reason, if the child has run for less than twice as long as the shell had run before it.",
+		},
 		Seen: []string{
 			"{program} has a trap for {signal} (SigCgt) and sleeps in wait4",
 			"{child} (PID {childpid} on the node) was started before the deletion",

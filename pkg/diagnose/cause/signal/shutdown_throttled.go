@@ -14,8 +14,8 @@ const (
 	familyMemory = "Memory"
 )
 
-// ShutdownThrottled is a program that cannot end in time because a limit lets
-// it do next to nothing.
+// ShutdownThrottled is a program that cannot exit in time because a CPU or
+// memory limit slows it down.
 var ShutdownThrottled = &diagnose.Rule{
 	Cause:  "ShutdownThrottled",
 	When:   diagnose.WhenGone,
@@ -35,11 +35,15 @@ var ShutdownThrottled = &diagnose.Rule{
 			{Variant: familyMemory, Text: "For at least half of the grace period, it was above memory.high and lost most of the time to memory stalls (memory.pressure)"},
 			{Text: "The limit slowed it down for at least half of the grace period"},
 		}},
-		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
-		Evidence: []string{"As SlowShutdown, and for half of the grace period or more, up to the last reading, " +
-			"either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
-			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure). " +
-			"Where the limit is the whole pod's, the container uses more than half of what the pod uses."},
+		Meaning: "The program has taken the stop signal and works on its shutdown, but the limit of its cgroup makes it wait nearly all the time.",
+		Evidence: []string{
+			"The conditions of SlowShutdown hold.",
+			"One of the next two items held for half of the grace period or more, up to the last reading.",
+			"At least three of four enforcement periods of the CPU quota were throttled (nr_throttled and nr_periods in cpu.stat).",
+			"Or the cgroup used more memory than memory.high, and lost more than half of the time to waiting for memory (memory.pressure).",
+			"If the limit is the whole pod's, the container used more than half of what the pod used.",
+			"It is always inferred that the limit is what made the shutdown take too long.",
+		},
 		Seen: []string{
 			"{program} ran as PID {pid} on the node, and handled {signal}",
 			"{shows}",
@@ -52,7 +56,7 @@ var ShutdownThrottled = &diagnose.Rule{
 			{Name: familyCPU, Meaning: "The CPU quota (limits.cpu) is used up in nearly every period."},
 			{
 				Name:    familyMemory,
-				Meaning: "The group is above memory.high, and the kernel makes every allocation wait.",
+				Meaning: "The cgroup uses more memory than memory.high, and the kernel makes every allocation wait.",
 				First:   "nothing now; for the next deletion, let the program use less memory, or raise memory.high (MemoryQoS)",
 				Remedy:  "Let the program use less memory, or raise memory.high (set by the kubelet's MemoryQoS or a tool on the node).",
 			},

@@ -5,8 +5,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
-// wrapper is the variant of SignalDroppedByPID1 of a process that runs another program, as npm and conda run do: its end
-// would be the end of that.
+// wrapper is the variant of SignalDroppedByPID1 for a process that runs another program, as npm and conda run do. If the
+// process exits, the kernel kills that program.
 const wrapper = "Wrapper"
 
 // SignalDroppedByPID1 is a first process without a handler for its stop signal.
@@ -20,22 +20,28 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 		Message: "container {container}: PID 1, {program} ({pid} on the node), has no handler for {signal}, so the kernel drops it. " +
 			"{sigkill}",
 		Meaning: "The first process of a container is PID 1 of its PID namespace. " +
-			"The kernel delivers to PID 1 only those signals for which it has installed a handler; the default action, which would end any other process, does not apply to it. " +
+			"The kernel delivers to PID 1 only those signals for which it has installed a handler. " +
+			"The default action, which would end any other process, does not apply to PID 1. " +
 			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted. " +
-			"Under an init such as tini the default action applies and ends the process, and with it all that it has started.",
-		Evidence: []string{"The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings; that a shell blocks all signals while it starts a program does not count. " +
-			"It was so before the deletion, too: a handler can remove itself, and the program that it asked to stop then shows no bit either. " +
-			"So the process has not run since a reading from before the deletion, or showed the same from then back for at least 20 seconds, and as long as the reading is old: then it is inferred. " +
-			"Without such a reading nothing is said. " +
-			"The stop signal is the container's own, else the image's STOPSIGNAL, else SIGTERM. " +
-			"A program that sleeps in sigwait, as tini does, shows no bit either: the system call that PID 1 sleeps in tells it apart. " +
-			"A shell that runs a program, or has ever run one, is ShellPID1NoTrap. " +
-			"Containers with a preStop hook are judged when that is over: a sleep of the kubelet ten seconds after its time, " +
-			"and a program when nothing that was executed in the container with the deletion is left, " +
-			fact.HookDelay.String() + " after the deletion. " +
-			"Behind one that executes anything else than sleep(1) it is said only when the pod is gone: it may have asked the program to end. " +
-			"Nothing is said of one with a hook that asks a port; " +
-			"nor of pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor."},
+			"Under an init such as tini, the default action applies: it ends the process, and with it everything that the process has started.",
+		Evidence: []string{
+			"The last number of NSpid in /proc/PID/status is 1.",
+			"In two readings, the stop signal's bit is in none of SigCgt, SigIgn and SigBlk. " +
+				"The stop signal is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL, else SIGTERM.",
+			"A shell blocks all signals while it starts a program: that does not count. " +
+				"A shell that runs a program, or has ever run one, is ShellPID1NoTrap.",
+			"PID 1 does not sleep in sigwait. A program that does, such as tini, shows no bit either: its system call tells it apart.",
+			"A reading from before the deletion shows the same. Without one, it is not reported: " +
+				"a handler can remove itself, and a program that was asked to stop then shows no bit either.",
+			"It is proved if the process has not run since that reading. " +
+				"Otherwise it must have shown the same for 20 seconds up to then, and for as long as the reading is old. Then it is inferred.",
+			"A container with a preStop hook is judged when the hook is over. A sleep of the kubelet is over ten seconds after its time.",
+			"A hook that runs a program is over when nothing is left that was executed in the container with the deletion. " +
+				"At the earliest, that is " + fact.HookDelay.String() + " after the deletion.",
+			"Not reported before the pod is gone if the hook runs anything but sleep(1): it may have asked the program to exit.",
+			"Not reported if the preStop hook sends a request to a port, or if the pod shares a PID namespace. " +
+				"Not reported for another runtime than runc's shim, such as gVisor.",
+		},
 		Phrases: map[string][]diagnose.Choice{"next": {
 			{Variant: wrapper, Text: "For a fast and clean next deletion, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node). " +
 				"Or start {child} directly, with exec in a script or the exec form of ENTRYPOINT. " +

@@ -8,15 +8,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The variants of SlowShutdown: what the program was last seen at.
+// The variants of SlowShutdown: what the program did when it was last seen.
 const (
 	waited = "Waited"
 	slept  = "Slept"
 	ran    = "Ran"
 )
 
-// The variants of what it runs and what has not ended: it waits for one process, for one that it has started since the
-// deletion, or has started one or several and is not seen to wait for them.
+// The variants of the process that it runs and that has not exited. The program waits for it; or waits for one that it has
+// started since the deletion; or has started one or several, and is not seen to wait for them.
 const (
 	awaits  = "Awaits"
 	helper  = "Helper"
@@ -25,8 +25,8 @@ const (
 	several = "Several"
 )
 
-// The variants of what to look at where it is not seen that the program waits for what it runs: that may be no more than a helper
-// of it, or a worker, of the same name.
+// The variants of what to check if the program is not seen to wait for the process that it runs: the process may be only a
+// helper, or it is a worker of the same name.
 const (
 	maybe   = "Maybe"
 	workers = "Workers"
@@ -40,11 +40,11 @@ const (
 	unsent  = "Unsent"
 )
 
-// fates are those variants by what becomes of the signal.
+// fates are these variants by what happens to the signal.
 var fates = map[fact.Reception]string{fact.Ignored: ignores, fact.Caught: handles, fact.Took: taken, fact.Blocked: blocks, fact.Fatal: unsent}
 
-// The variants of what to do about it: a program whose handler is not there any more,
-// and two programs that do not end by SIGTERM.
+// The variants of what to do about it: a program that has removed its handler, and
+// programs that do not exit on SIGTERM.
 const (
 	removed  = "Removed"
 	uwsgi    = "Uwsgi"
@@ -59,10 +59,10 @@ const (
 )
 
 // SlowShutdown is a program that handles its stop signal and is not done when
-// the grace period ends. Nothing shows that a program that still runs has been
-// signalled, since all that comes before that may be late on a slow node; that
-// SIGKILL has ended it shows it: the kubelet has it sent a grace period after
-// the stop signal (StopContainer of the CRI).
+// the grace period ends. While the program runs, nothing shows that it has been
+// signalled: on a slow node, each step before the signal may be late. SIGKILL
+// shows it, because it comes one grace period after the stop signal
+// (StopContainer of the CRI).
 var SlowShutdown = &diagnose.Rule{
 	Cause:  "SlowShutdown",
 	When:   diagnose.WhenGone,
@@ -167,25 +167,29 @@ var SlowShutdown = &diagnose.Rule{
 				{Text: "raise terminationGracePeriodSeconds"},
 			},
 		},
-		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. " +
-			"The grace period is over before it is done, and the kernel ends it in the middle of that. " +
+		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, or waits for others. " +
+			"The grace period is over before it is done, and the kernel kills it in the middle of that. " +
 			"A program whose handler does nothing looks the same. " +
-			"So does one that only passes the signal on to another one and waits for it, as npm and supervisord do: " +
-			"what it runs and what has not ended is named. " +
-			"A server that waits for the last of its connections waits for any time, unless it has a limit for that. Some have one: " + settings() + ".",
-		Evidence: []string{"The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion, or it is blocked and not pending any more, as with sigwait and signalfd; " +
-			"that was so in a reading from before the deletion, or where there is none the process had lived for 20 seconds by then and was not seen to change what it does with signals since, because a program that starts has no handler yet; " +
-			"under a small init such as tini that holds for the program that it runs. " +
-			"Nothing is said of a program that sleeps in sigwait and shows no bit: the kernel drops what PID 1 waits for without having blocked it. The process is not stopped, traced or frozen; " +
-			"the kubelet has told of no failure to stop the pod; " +
-			"and the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. " +
-			"What it did is how the last readings showed it. " +
-			"What it runs is told while all of its threads sleep: its children in the same container but for programs such as sleep and tail, " +
-			"and of a shell, or of one that waits for a child, the child of that. " +
-			"That it waited for a process is told of a system call that waits for children (wait4, waitid) and a single one; " +
-			"else the process has merely not ended either. " +
-			"What the process does with the stop signal is what its masks show; " +
-			"whether it was sent the signal they show only where it has taken it, leaves it pending, or would have ended by it."},
+			"So does one that only forwards the signal to another program and waits for it, as npm and supervisord do: " +
+			"the process that it runs and that has not exited is named.\n\n" +
+			"A server that waits for its last connections waits without end, unless it has a limit for that. Some have one: " + settings() + ".",
+		Evidence: []string{
+			"The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion. " +
+				"Or it is blocked (SigBlk) and no longer pending (ShdPnd), as with sigwait and signalfd.",
+			"A reading from before the deletion shows the same. Without one, the process had lived for 20 seconds by then, " +
+				"and was not seen to change what it does with signals since. A program that starts has no handler yet.",
+			"Under a small init such as tini, these two items hold for the program that it runs.",
+			"The process is not stopped, traced or frozen, and the kubelet has reported no failure to stop the pod.",
+			"SIGKILL ended the container (exit code 137) at the deadline or later. Three seconds earlier count too: clocks may differ.",
+			"The last readings show what the program did and, if all its threads sleep, what it runs: its children in the same container, " +
+				"except programs such as sleep and tail. If such a child is a shell, or waits for a child, its own child is named.",
+			"That it waited for a process is reported only for a system call that waits for children (wait4, waitid), and a single child. " +
+				"Otherwise the process has merely not exited either.",
+			"The masks of that process show what it does with the stop signal. " +
+				"They show whether it was sent the signal only if it has taken it, leaves it pending, or would have ended by it.",
+			"It is inferred for a shell with a trap that waits for a child from before the deletion: its trap may not have run.",
+			"Not reported for a program that sleeps in sigwait and shows no bit: the kernel drops what PID 1 waits for without having blocked it.",
+		},
 		Seen: []string{
 			"{program} (PID {pid} on the node): {doing}{used}",
 			"{child} (PID {childpid} on the node) {fate}",
@@ -199,10 +203,10 @@ var SlowShutdown = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: familyTrap,
-				Meaning: "The program is a shell with a trap for the stop signal, which sleeps in wait4 and has a child from before the deletion. " +
-					"It is not known whether it waits for that in its foreground, " +
-					"where its trap is put off until the child has ended, or in the background, " +
-					"where the child has not ended though the trap may have told it to. This is inferred. " +
+				Meaning: "The program is a shell with a trap for the stop signal. It sleeps in wait4 and has a child from before the deletion. " +
+					"If it waits for the child in its foreground, it defers its trap until the child has exited. " +
+					"If the child is in the background, the trap may have asked it to exit, and it has not. " +
+					"It is not known which of the two is the case, so this is inferred. " +
 					"Where it is known, ShellPID1TrapDeferred is reported.",
 				Remedy: "Nothing is broken. Run the program in the background: program & pid=$!; " +
 					"trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
@@ -212,10 +216,10 @@ var SlowShutdown = &diagnose.Rule{
 			},
 			{
 				Name: familyNetwork,
-				Meaning: "Most of the pod's TCP connections, two or more, had something to send that nobody acknowledged, until the end: " +
+				Meaning: "Until the end, most of the pod's TCP connections, two or more, had data to send that was not acknowledged: " +
 					"the kernel sent it again and again. " +
-					"The network was taken away from the program while it worked on its shutdown, or those that it talks to are gone: " +
-					"in the pod both look the same.",
+					"Either the program lost its network while it worked on its shutdown, or its peers are gone. " +
+					"In the pod, both look the same.",
 				First: "find out what removed the pod's network, or whether its peers are gone",
 				Remedy: "Find out whether the pod's network was removed before the program was done, or whether its peers are gone. " +
 					"Whatever the network needs must stay until the pod is gone: " +
@@ -269,15 +273,15 @@ var SlowShutdown = &diagnose.Rule{
 	},
 }
 
-// explained reports whether it is known what keeps the program, whatever its connections do.
+// explained reports whether it is known what the program waits for, whatever its connections do.
 func explained(variants []string) bool {
 	return slices.ContainsFunc(variants, func(v string) bool {
 		return slices.Contains([]string{removed, uwsgi, systemd, postgres, ignores, unsent}, v)
 	})
 }
 
-// tellLingering puts into the finding what the program runs and what has not ended, and returns it; nil when there is
-// nothing of the kind.
+// tellLingering puts the process that the program runs and that has not exited into the finding, and returns it; nil when
+// there is none.
 func tellLingering(p *fact.View, program fact.FirstProcess, f *diagnose.Finding) *evidence.Task {
 	f.Objects.Child = nil
 	if program.MayPutTrapOff(p) {
@@ -298,7 +302,8 @@ func tellLingering(p *fact.View, program fact.FirstProcess, f *diagnose.Finding)
 	return l.Task
 }
 
-// lingering returns the variants of how the program runs what has not ended, and of what becomes of the stop signal there.
+// lingering returns the variants for how the program runs the process that has not exited, and for what that does with the
+// stop signal.
 func lingering(program fact.FirstProcess, l *fact.Lingering) []string {
 	var out []string
 	look := maybe
@@ -323,7 +328,7 @@ func lingering(program fact.FirstProcess, l *fact.Lingering) []string {
 	return out
 }
 
-// containerGroup is the control group of a container, nil when it is not known.
+// containerGroup returns the cgroup of a container, nil when it is not known.
 func containerGroup(p *fact.View, id string) *evidence.Cgroup {
 	for i := range p.Cgroups {
 		if p.Cgroups[i].Container == id {
@@ -333,8 +338,9 @@ func containerGroup(p *fact.View, id string) *evidence.Cgroup {
 	return nil
 }
 
-// networkTakenAway reports whether most of the pod's connections, two or more, have got no answer to what they have sent, for a
-// quarter of the grace period or more. Peers that are gone look the same, and a single one may be a client's that has vanished.
+// networkTakenAway reports whether the data of most of the pod's connections, two or more, has not been acknowledged for a
+// quarter of the grace period or more. Peers that are gone look the same. A single connection may be that of a client that
+// has vanished.
 func networkTakenAway(p *fact.View) bool {
 	c := p.Connections
 	return c != nil && c.Unanswered > 1 && c.Unanswered*2 > c.All && !c.Since.IsZero() && p.Time.Sub(c.Since) >= max(fact.Grace(p)/4, fact.LeastStill)

@@ -16,13 +16,18 @@ var StopSignalBlocked = &diagnose.Rule{
 		Title: "the first process blocks the stop signal",
 		Message: "container {container}: every thread of {program} (PID {pid} on the node) blocks {signal}, which is still pending. " +
 			"{sigkill}",
-		Meaning: "All threads of the process have the signal in their mask of blocked signals, " +
-			"so the kernel keeps it pending until one of them unblocks it or asks for it with sigwait or signalfd. " +
-			"None does: the thread that should is missing, has ended, or is busy with something else. " +
-			"A mask is inherited by every program that the process executes.",
-		Evidence: []string{"The stop signal's bit is in SigBlk of every thread and stays in ShdPnd, until half of the grace period is over; and no thread has run since soon after the deletion was asked for, or, of a pod that was first seen late, for half of the grace period. " +
-			"A program that must not be interrupted for a while blocks the signal as well, and takes it afterwards. " +
-			"Blocked without pending is healthy: programs that take signals with sigwait or signalfd block them."},
+		Meaning: "All threads of the process block the signal. " +
+			"The kernel keeps it pending until one of them unblocks it, or takes it with sigwait or signalfd. " +
+			"None does: the thread that should is missing, has exited, or is busy with something else. " +
+			"Every program that the process executes inherits the mask of blocked signals.",
+		Evidence: []string{
+			"The stop signal's bit is in SigBlk of every thread of the first process.",
+			"It stays in ShdPnd until half of the grace period is over. " +
+				"A program that must not be interrupted for a while also blocks the signal, and takes it afterwards.",
+			"The threads have not run since soon after the deletion was requested. If the pod was first seen late, " +
+				"they have not run for half of the grace period.",
+			"Not reported if the signal is blocked and not pending: programs that take signals with sigwait or signalfd block them.",
+		},
 		Seen: []string{
 			"{signal} is blocked in every thread of process {pid} (SigBlk) and pending (ShdPnd)",
 			"No thread of it has run for at least 3 seconds (two readings)",

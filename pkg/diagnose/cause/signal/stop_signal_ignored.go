@@ -5,7 +5,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
-// aShell is the variant of StopSignalIgnored of a shell: it has a terminal, or its script has a trap.
+// aShell is the variant of StopSignalIgnored for a shell, which has a terminal, or a script with a trap.
 const aShell = "Shell"
 
 // StopSignalIgnored is a first process that ignores its stop signal.
@@ -18,11 +18,15 @@ var StopSignalIgnored = &diagnose.Rule{
 		Title: "the first process ignores the stop signal",
 		Message: "container {container}: {program} (PID {pid} on the node) ignores {signal}. " +
 			"{sigkill}",
-		Meaning: "The process has set the signal's action to ignore, or has inherited that: what a shell ignores with trap '' TERM " +
-			"is ignored by every program that it starts, unless that sets up a handler of its own. " +
+		Meaning: "The process has set the signal's action to ignore (SIG_IGN), or has inherited that. " +
+			"What a shell ignores with trap '' TERM is ignored by every program that it starts, unless the program sets up its own handler. " +
 			"An interactive shell ignores SIGTERM by itself, so a container with a shell on a terminal always uses up its grace period.",
-		Evidence: []string{"The stop signal's bit is in SigIgn of the first process in two readings, and was before the deletion, as with SignalDroppedByPID1; " +
-			"and its first thread neither blocks the signal nor waits for signals with sigwait."},
+		Evidence: []string{
+			"The stop signal's bit is in SigIgn of the first process, in two readings.",
+			"It was there before the deletion too, as with SignalDroppedByPID1.",
+			"The first thread does not block the signal, and does not wait for signals with sigwait.",
+			"It is proved if the process has not run since a reading from before the deletion. Otherwise it is inferred.",
+		},
 		Phrases: map[string][]diagnose.Choice{"next": {
 			{Variant: aShell, Text: "If the shell has a terminal, exit it, or delete its pod with a short --grace-period. " +
 				"If it runs a script, remove its trap '' for {signal}. For a fast and clean next deletion, start the program with exec in the script"},

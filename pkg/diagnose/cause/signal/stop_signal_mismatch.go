@@ -5,8 +5,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
-// StopSignalMismatch is a container whose stop signal is another one than those
-// that its program handles.
+// StopSignalMismatch is a container whose program handles other signals than the
+// container's stop signal.
 var StopSignalMismatch = &diagnose.Rule{
 	Cause: "StopSignalMismatch",
 	When:  diagnose.InGrace,
@@ -16,12 +16,17 @@ var StopSignalMismatch = &diagnose.Rule{
 		Title: "the program has no handler for its stop signal",
 		Message: "container {container}: its stop signal is {signal}, but {program} (PID {pid} on the node) has a handler for {handled}, not for {signal}. " +
 			"{sigkill}",
-		Meaning: "The image, or the container's specification, asks for another stop signal than SIGTERM. " +
-			"The program that runs in the container handles SIGTERM or another signal, but not that one, so nothing asks it to end. " +
-			"It happens when a pod overrides the command of an image that was made for another program, or when the image inherits STOPSIGNAL from its base.",
-		Evidence: []string{"The stop signal is not SIGTERM: it is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL. " +
-			"Its bit is not in the SigCgt of the first process, nor is it waited for with sigwait or signalfd, also before the deletion, as with SignalDroppedByPID1; and SIGTERM, SIGINT or SIGQUIT is in SigCgt. " +
-			"Of a shell only SIGTERM counts, and only while it runs no program."},
+		Meaning: "The image, or the container's specification, sets another stop signal than SIGTERM. " +
+			"The program in the container handles SIGTERM or another signal, but not that one, so nothing asks it to exit. " +
+			"It happens when a pod overrides the command of an image that was made for another program. " +
+			"It also happens when the image inherits STOPSIGNAL from its base.",
+		Evidence: []string{
+			"The stop signal is not SIGTERM. It is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL.",
+			"Its bit is not in SigCgt of the first process, and the process does not wait for it with sigwait or signalfd.",
+			"It was so before the deletion too, as with SignalDroppedByPID1.",
+			"SIGTERM, SIGINT or SIGQUIT is in SigCgt. For a shell, only SIGTERM counts, and only while it runs no program.",
+			"It is proved if the process has not run since a reading from before the deletion. Otherwise it is inferred.",
+		},
 		Seen: []string{
 			"Process {pid} ({comm}) has a handler for {handled} (SigCgt)",
 			"It has none for {signal} now, and had none before the deletion",
