@@ -1,3 +1,3 @@
-// Package api holds the causes of the layer of that name: what holds up only the
-// API object.
+// Package api holds the causes of the layer of that name: those that hold up only
+// the API object.
 package api

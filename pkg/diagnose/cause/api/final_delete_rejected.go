@@ -6,8 +6,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// FinalDeleteRejected is a pod that is done on its node, and whose object the kubelet is
-// not allowed to delete.
+// FinalDeleteRejected is a pod that has terminated on its node, and whose object the kubelet
+// is not allowed to delete.
 var FinalDeleteRejected = &diagnose.Rule{
 	Cause:  "FinalDeleteRejected",
 	Phases: []diagnose.Phase{diagnose.FinalDelete},
@@ -34,13 +34,22 @@ var FinalDeleteRejected = &diagnose.Rule{
 			{Text: "kubectl delete --dry-run=server -n {podnamespace} pod {podname} --force --as=system:node:{node} --as-group=system:nodes"},
 			{Text: "a kubectl delete with --dry-run=server --force --as=system:node:NODE --as-group=system:nodes"},
 		}},
-		Meaning: "A pod's object stays until the kubelet has finished and deletes it with a grace period of 0 (system:node:NODE of the group system:nodes asks for that). " +
-			"Something in the API server does not allow this request: a ValidatingAdmissionPolicy, a validating webhook, or RBAC. The kubelet asks again every ten seconds, and tells it in its log only.",
-		Evidence: []string{"status.phase is terminal, deletionGracePeriodSeconds is not 0, and the node has no process, mount, volume directory, cgroup or running container of the pod. " +
-			"Since then the kubelet's DELETE requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx). " +
-			"Codes of a request that comes at the wrong time do not count (404, 409, 429). While the API server or a webhook does not answer (5xx) or does not know the kubelet (401), nothing is said. " +
-			"It is inferred: the kubelet counts by method, not by object, and deletes mirror pods, ResourceSlices and other pods too. When another pod of the node has waited for its final delete meanwhile, or the node has static pods, the message says so. " +
-			"A kubelet that is part of another program, as in K3s and MicroK8s, is not judged."},
+		Meaning: "A pod's object stays until the kubelet has finished and deletes it with a grace period of 0. " +
+			"It sends this request as the user system:node:NODE of the group system:nodes. " +
+			"Something in the API server does not allow it: a ValidatingAdmissionPolicy, a validating webhook, or RBAC. " +
+			"The kubelet retries every ten seconds, and reports the error only in its log.",
+		Evidence: []string{
+			"status.phase is terminal (Succeeded or Failed), and metadata.deletionGracePeriodSeconds is not 0.",
+			"The node has no process, mount, volume directory, cgroup or running container of the pod.",
+			"Since then, the kubelet's DELETE requests were rejected at least twice, the last time less than a minute ago " +
+				"(rest_client_requests_total of the kubelet, code 4xx).",
+			"Codes 404, 409 and 429 do not count: they answer a request that comes at the wrong time.",
+			"It is inferred, because the kubelet counts requests by method, not by object. It also deletes mirror pods, ResourceSlices and other pods.",
+			"The message names \"this pod or another pod of the node\" in two cases: " +
+				"another pod has waited for its delete with grace period 0 since then, or the node has static pods.",
+			"Not reported while the API server or a webhook does not answer (5xx), or while the API server does not know the kubelet (401).",
+			"Not reported if the kubelet is part of another program, as in K3s and MicroK8s.",
+		},
 		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
 			"Or reproduce it as an administrator, which deletes nothing: {try}. " +
 			"Then allow DELETE of pods for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
@@ -56,7 +65,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
-		// What was refused may have been another pod's that has gone since.
+		// The rejected request may have been for another pod, which has been deleted since.
 		if p.Node.Deletable != 1 || !c.RoseBefore.After(p.Node.DeletablesUntil) {
 			f.Variants = []string{others}
 		}
@@ -64,8 +73,8 @@ var FinalDeleteRejected = &diagnose.Rule{
 	},
 }
 
-// others is the variant of a pod that is not known to be the only one whose final delete
-// the kubelet may ask for.
+// others is the variant for a node with other pods that the kubelet may be deleting with
+// grace period 0.
 const others = "Others"
 
 // ofRequest describes a request of the kubelet about a pod.

@@ -9,12 +9,12 @@ import (
 )
 
 // controllerLatency is how long a controller may take to remove its finalizer, once
-// nothing else is left of the pod, before the pod is said to wait for it. Controllers
-// collect what is to be done for a second or some, and try again later what failed.
+// nothing else is left of the pod, before the cause is reported. Controllers collect
+// their work for some seconds, and retry later what failed.
 const controllerLatency = 15 * time.Second
 
-// The variants of FinalizersPending: whose finalizer it is, or that there are
-// several.
+// The variants of FinalizersPending: which controller's finalizer it is, or that
+// there are several.
 const (
 	jobTracking        = "JobTracking"
 	foregroundDeletion = "ForegroundDeletion"
@@ -23,12 +23,12 @@ const (
 	actionsRunner      = "ActionsRunner"
 	juiceFS            = "JuiceFS"
 	several            = "Several"
-	// directoriesUnread is beside the others: the directories of the pod's volumes could not be read.
+	// directoriesUnread may come with one of the others: the pod's volume directories could not be read.
 	directoriesUnread = "DirectoriesUnread"
 )
 
-// knownFinalizers are the families by the finalizer, where that is known to be of one
-// controller: in Kubernetes JobTrackingFinalizer (k8s.io/api/batch/v1) and
+// knownFinalizers are the families of finalizers that belong to one known controller:
+// in Kubernetes JobTrackingFinalizer (k8s.io/api/batch/v1) and
 // FinalizerDeleteDependents, FinalizerOrphanDependents (apimachinery), FinalizerPodStatus of
 // Argo Workflows, PodFinalizer of Kueue, runnerPodFinalizerName of
 // actions-runner-controller, Finalizer of the CSI driver of JuiceFS.
@@ -42,7 +42,7 @@ var knownFinalizers = map[string]string{
 	"juicefs.com/finalizer":             juiceFS,
 }
 
-// FinalizersPending is a pod of which only the API object is left.
+// FinalizersPending is a pod whose API object is all that is left of it.
 //
 // No node sees who refuses the removal of a finalizer: the API server answers the controller, which logs it. So a
 // refusal has no cause of its own. What has refused nodeagent's own update of the same pod's status is named as what
@@ -51,8 +51,8 @@ var FinalizersPending = &diagnose.Rule{
 	Cause:  "FinalizersPending",
 	Phases: []diagnose.Phase{diagnose.Finalizers},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers},
-	// The kubelet deletes with grace period 0 when its directories are gone (SyncTerminatedPod, pkg/kubelet/kubelet.go). Who force-deletes does that
-	// too, but what is left then does not keep the object either.
+	// The kubelet deletes with grace period 0 when the pod's directories are gone (SyncTerminatedPod, pkg/kubelet/kubelet.go).
+	// A force delete does that too, but directories that are left then do not keep the object either.
 	Partly: []evidence.Source{evidence.Volumes},
 	Doc: diagnose.Doc{
 		Layer:   "api",
@@ -77,7 +77,7 @@ var FinalizersPending = &diagnose.Rule{
 				{Variant: several, Text: "their controllers"},
 				{Text: "the controller of {domain}"},
 			},
-			// Of a known one the controller is named anyway.
+			// The controller of a known finalizer is named anyway.
 			"by": {
 				{Variant: jobTracking, Text: ""}, {Variant: foregroundDeletion, Text: ""}, {Variant: argoWorkflows, Text: ""},
 				{Variant: kueue, Text: ""}, {Variant: actionsRunner, Text: ""}, {Variant: juiceFS, Text: ""},
@@ -121,15 +121,20 @@ var FinalizersPending = &diagnose.Rule{
 			},
 		},
 		Meaning: "The kubelet has finished its work. " +
-			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been. " +
-			"The controller's update may be refused, which only its own log tells, and a try with --dry-run=server. " +
-			"A controller may be refused what an administrator is not: kubectl asks as it does with --as=system:serviceaccount:NAMESPACE:NAME. " +
-			"The answer that the pod is invalid comes of a webhook, or an admission plugin, that changes what may not be changed.",
-		Evidence: []string{"metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
-			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet. " +
-			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself. " +
-			"What a controller is answered nobody on the node sees. What has refused nodeagent's own update of the pod's status since only the finalizer is left is named, because many rules are about all updates of pods: " +
-			"it need not look at the controller's."},
+			"The API server keeps the object until each finalizer is removed by the controller that set it, and at least one is left. " +
+			"The API server may reject the controller's update: only the controller's log shows that, or a try with --dry-run=server. " +
+			"A controller can be rejected where an administrator is not: with --as=system:serviceaccount:NAMESPACE:NAME, kubectl sends its request as the controller. " +
+			"If the answer is that the pod is invalid, a webhook or an admission plugin changes a field that must not change.",
+		Evidence: []string{
+			"metadata.finalizers is not empty, status.phase is terminal, and metadata.deletionGracePeriodSeconds is 0.",
+			"For fifteen seconds, the node has had no mount, volume directory, cgroup or running container of the pod.",
+			"A single finalizer was set by the manager in metadata.managedFields: a name that any client may give itself.",
+			"If something has rejected nodeagent's own update of the pod's status since only the finalizer was left, it is named. " +
+				"Many rules cover all updates of pods, but this one may not check those of the controller.",
+			"The node does not see how the API server answers a controller.",
+			"It is inferred if the volume directories could not be read.",
+			"Not reported if anything is left on the node: finalizers never delay the kubelet.",
+		},
 		Remedy: "Check that {owner} {run}, and look for {named} in {log}. {ask}. " +
 			"A controller can be rejected where an administrator is not: only its own log shows the error.",
 		Danger: "Removing a finalizer by hand skips the cleanup that it stands for: leaked addresses, load balancer targets or counts.",
@@ -157,7 +162,7 @@ var FinalizersPending = &diagnose.Rule{
 			},
 			{
 				Name:    kueue,
-				Meaning: "kueue.x-k8s.io/managed: Kueue has not taken note of the pod's end. It keeps the pods of a group until the group has ended or is replaced.",
+				Meaning: "kueue.x-k8s.io/managed: Kueue has not noted that the pod has ended. It keeps the pods of a group until the group has ended or is replaced.",
 				Remedy:  "Check that kueue-controller-manager runs, and read the pod's Workload: kubectl -n {podnamespace} get workloads. A group that waits for a replacement pod keeps its failed pods. {ask}.",
 				Danger:  "If you remove the finalizer by hand, Kueue loses count of the pod and of the quota it used.",
 			},
@@ -176,7 +181,7 @@ var FinalizersPending = &diagnose.Rule{
 		},
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		// Until the first reading that showed only the finalizer, the node was at work.
+		// Until the first reading that showed only the finalizer, the node had work left.
 		if len(p.Finalizers) == 0 || p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency ||
 			len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) > 0 {
 			return diagnose.Result{}

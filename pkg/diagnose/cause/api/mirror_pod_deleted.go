@@ -8,13 +8,13 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// kubeletSettles is how long a kubelet that was started has to look at its static pods.
+// kubeletSettles is how long a kubelet that was started has for its static pods.
 const kubeletSettles = time.Minute
 
-// MirrorPodDeleted is the object of a static pod, which was deleted while the pod runs on.
+// MirrorPodDeleted is the deleted API object of a static pod that still runs.
 var MirrorPodDeleted = &diagnose.Rule{
 	Cause: "MirrorPodDeleted",
-	// Of one that has ended the mirror pod does not say so, and the phase is not known.
+	// The mirror pod of a static pod that has ended does not report that, and the phase is not known.
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Kubelet},
 	Doc: diagnose.Doc{
@@ -35,11 +35,16 @@ var MirrorPodDeleted = &diagnose.Rule{
 			{Text: "on the node, read why its delete fails: journalctl -u kubelet --since=-10min | grep 'Failed deleting mirror pod'"},
 		}},
 		Meaning: "A static pod comes from a manifest on the node. Its object in the API, the mirror pod, only shows it. " +
-			"The kubelet answers a deletion of the mirror pod with a force delete, and makes a new one (tryReconcileMirrorPods). " +
-			"Something keeps the old one here: a finalizer, or an admission policy that refuses the delete.",
-		Evidence: []string{"The pod has the annotation kubernetes.io/config.mirror. All its containers run, and have done so since the deletion for longer than the grace period of the manifest: " +
-			"the kubelet would have ended them by now if the manifest had been removed. It is inferred, because nodeagent does not look for the manifest. " +
-			"Nothing is said while the kubelet is away, unwell, not heard by the API server, or was started in the last minute."},
+			"When the mirror pod is deleted, the kubelet force-deletes it and creates a new one (tryReconcileMirrorPods). " +
+			"Here something keeps the old one: a finalizer, or an admission policy that rejects the delete.",
+		Evidence: []string{
+			"The pod has the annotation kubernetes.io/config.mirror.",
+			"All its containers run, and have run since the deletion for longer than the grace period in the manifest. " +
+				"If the manifest had been removed, the kubelet would have stopped them by now.",
+			"It is inferred, because nodeagent does not look for the manifest.",
+			"Not reported while the kubelet does not run, is stopped or unhealthy, or was started in the last minute.",
+			"Not reported while the API server does not hear from the kubelet (the Node's condition Ready is Unknown).",
+		},
 		Remedy: "To keep the static pod running: {keeps}. The kubelet re-creates the object when the old one is gone. " +
 			"To stop the static pod, ask its owner, then move its manifest out of the kubelet's staticPodPath on the node (/etc/kubernetes/manifests on most nodes).",
 		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet restarts them. " +
@@ -56,7 +61,7 @@ var MirrorPodDeleted = &diagnose.Rule{
 		if t == nil || fact.Halted(t) || t.Probe != nil && p.Time.Sub(t.Probe.Started) < kubeletSettles {
 			return diagnose.Result{}
 		}
-		// A kubelet that ends it needs no longer.
+		// A kubelet that stops the static pod needs no longer than this.
 		ends := time.Duration(p.ManifestGraceSeconds)*time.Second + fact.KillLatency + diagnose.StopSettles
 		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < ends {
 			return diagnose.Result{}
@@ -65,8 +70,8 @@ var MirrorPodDeleted = &diagnose.Rule{
 	},
 }
 
-// runsOn reports whether all containers of the app run, and nothing of them has been
-// killed.
+// runsOn reports whether all containers of the app run, and none of their processes has
+// been killed.
 func runsOn(p *fact.View) bool {
 	live := 0
 	for i := range p.Containers {

@@ -6,8 +6,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// StatusUpdateRejected is a pod that is done on its node, of which the kubelet is not
-// allowed to say so: it asks for the final delete only of a pod in a terminal phase.
+// StatusUpdateRejected is a pod that has terminated on its node, and whose status the kubelet
+// is not allowed to update. It deletes the object only when the phase is terminal.
 var StatusUpdateRejected = &diagnose.Rule{
 	Cause:  "StatusUpdateRejected",
 	Phases: []diagnose.Phase{diagnose.FinalDelete},
@@ -34,22 +34,32 @@ var StatusUpdateRejected = &diagnose.Rule{
 			},
 			"log": {{Text: "journalctl -u kubelet --since=-2min | grep 'Failed to update status for pod'"}},
 		},
-		Meaning: "The kubelet writes into the pod's status that all containers have ended, and deletes the object after that. " +
-			"Something in the API server does not allow the update of pods/status: a ValidatingAdmissionPolicy, a webhook (also one that changes what may not be changed), RBAC, or the API's own validation. " +
-			"The kubelet tries again every ten seconds, and tells it in its log only.",
-		Evidence: []string{"The status says that a container runs, while the node has no process, mount, cgroup or running container of the pod. " +
-			"A reading has found its cgroup before, or the kubelet was there before the deletion: a node that was started anew has none. " +
-			"Since then the kubelet's PATCH requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx but 401, 404, 408, 409 and 429), and nothing shows trouble of the API server itself. " +
-			"An answer that the API server gives because it could not call a webhook (code 500) counts only when the same has lately kept nodeagent from writing its own condition into this pod's status. " +
-			"What has refused that, with the same code, is named as having done so: it may look at requests of nodeagent and not at those of the kubelet. " +
-			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged."},
+		Meaning: "The kubelet writes into the pod's status that all containers have exited, and deletes the object after that. " +
+			"Something in the API server does not allow the update of pods/status. " +
+			"The reason is a ValidatingAdmissionPolicy, a webhook (also one that changes a field that must not change), RBAC, or the API's own validation. " +
+			"The kubelet retries every ten seconds, and reports the error only in its log.",
+		Evidence: []string{
+			"The pod's status reports a running container, but the node has no process, mount, cgroup or running container of the pod.",
+			"A reading has found the pod's cgroup before, or the kubelet ran before the deletion. A node that was restarted has no such cgroup.",
+			"Since then, the kubelet's PATCH requests were rejected at least twice, the last time less than a minute ago " +
+				"(rest_client_requests_total of the kubelet, code 4xx).",
+			"Codes 401, 404, 408, 409 and 429 do not count.",
+			"Code 500, for a webhook that the API server could not call, counts only in one case: " +
+				"the same has lately kept nodeagent from writing its own condition into this pod's status.",
+			"If something has rejected nodeagent's update with the same code, it is named. " +
+				"It may check the requests of nodeagent and not those of the kubelet.",
+			"It is inferred, because the kubelet counts requests by method, not by object.",
+			"Not reported while anything shows trouble of the API server itself, such as requests without an answer.",
+			"Not reported if the kubelet is part of another program, as in K3s and MicroK8s.",
+		},
 		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
 			"Then allow UPDATE of pods/status for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
 		Danger: "A force delete by an administrator removes only this object. Every other pod that the rule covers has a wrong status too, and so misleads Services and controllers. " +
 			"Do not delete a whole webhook or policy: it may guard other things.",
 		Families: []diagnose.Family{{
 			Name: webhookFails,
-			Meaning: "The API server has to ask a webhook before it writes the status of pods, cannot reach it, does not accept its certificate or gets no answer, and refuses then (failurePolicy: Fail). " +
+			Meaning: "The API server has to call a webhook before it writes the status of pods. " +
+				"It cannot reach the webhook, does not accept its certificate or gets no answer, and then rejects the update (failurePolicy: Fail). " +
 				"Most often the webhook's own pods do not run, perhaps because their status cannot be written either.",
 			First: "find its Service, then check its pods and caBundle: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml",
 			Avoid: "deleting the whole webhook (it may guard more)",
@@ -70,7 +80,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 			family = webhookFails
 		}
 		f := diagnose.Finding{Family: family, Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
-		// One that is answered otherwise is refused by another one, or for another reason.
+		// With another code, it is rejected by something else, or for another reason.
 		if r := fact.OwnRefusal(p); r != nil && r.Code == c.Code {
 			f.RefusedBy(r)
 		}
@@ -78,5 +88,5 @@ var StatusUpdateRejected = &diagnose.Rule{
 	},
 }
 
-// webhookFails is the family of updates that are refused because a webhook cannot be called.
+// webhookFails is the family of updates that are rejected because a webhook cannot be called.
 const webhookFails = "WebhookFails"
