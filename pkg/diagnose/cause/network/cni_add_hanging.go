@@ -8,11 +8,11 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// began is the variant of CNIAddHanging for a pod that has run before: its sandbox is made anew.
+// began is the variant of CNIAddHanging for a pod that has run before: its sandbox is re-created.
 const began = "Began"
 
-// CNIAddHanging is a CNI plugin that does not return from ADD: the pod is deleted while its sandbox
-// is being created, which the kubelet completes before it turns to the deletion.
+// CNIAddHanging is a CNI plugin that does not return from ADD. The pod was deleted while its sandbox
+// was being created, which the kubelet completes before it handles the deletion.
 //
 // Seen with containerd 2.4: the pod has disappeared two seconds after the plugin was killed. A child of the plugin that
 // lives on and holds its output keeps containerd from undoing the setup, and does not hold the pod.
@@ -39,14 +39,19 @@ var CNIAddHanging = &diagnose.Rule{
 		},
 		First: "wait that long. Still stuck: check the CNI daemon's pod: kubectl get pods -A --field-selector spec.nodeName={node}",
 		Avoid: "deleting the pod's netns or /var/lib/cni files (address leaks)",
-		Meaning: "Before containerd starts a pod's sandbox, it has each CNI plugin of the network do its part, one after the other. " +
-			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
-			"The kubelet completes a start before it turns to the deletion. After four minutes it gives up, and the pod terminates; the plugin is not started again for this pod. " +
+		Meaning: "Before containerd starts a pod's sandbox, it runs each CNI plugin of the network, one after the other. " +
+			"Most plugins call their daemon on the node, or take a lock that all of them share. " +
+			"The kubelet completes a start before it handles the deletion. After four minutes it gives up, and the pod terminates. " +
+			"The plugin is not started again for this pod. " +
 			"Other pods that start on this node usually hang there too.",
-		Evidence: []string{"A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started " +
-			"more than " + fact.Plugin.String() +
-			" ago. It has not been killed, as containerd does when the kubelet has given up. " +
-			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child."},
+		Evidence: []string{
+			"A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment (/proc/PID/environ).",
+			"It was started more than " + fact.Plugin.String() + " ago.",
+			"It has not been killed: containerd kills it when the kubelet has given up.",
+			"The pod has no running process, and every container of the pod that containerd knows has exited.",
+			"What the plugin waits for is the system call that its last descendant sleeps in. " +
+				"The line of descendants is followed as long as each process has one child.",
+		},
 		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
 			"Usually the pod of the plugin's daemon on this node hangs or is missing: bring it back. " +
 			"If the plugin waits for a lock (flock), lslocks on the node shows its holder. The pod then terminates. " +
@@ -60,7 +65,7 @@ var CNIAddHanging = &diagnose.Rule{
 		}
 		found := hanging(p, p.NetworkSetup, fact.Plugin.With(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
 		for i := range found.Found {
-			// containerd may have been made to forget what ran, as by crictl rmp.
+			// containerd may not know the containers that ran any more, as after crictl rmp.
 			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {
 				found.Found[i].Variants = []string{began}
 			}
@@ -70,7 +75,7 @@ var CNIAddHanging = &diagnose.Rule{
 }
 
 // unaware reports whether a plugin may have been started by a kubelet that does not know of the
-// deletion, because it does not get through to the API server: that is what the pod waits for then.
+// deletion, because it cannot reach the API server. Then that is what the pod waits for.
 func unaware(p *fact.View, plugin *evidence.Task) bool {
 	return p.Node.Ready.Unheard() && plugin.Probe != nil && plugin.Probe.Started.After(p.DeletionRequested)
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
-// missing is the family of a plugin without a program, notStarted that of one whose program
-// containerd could not start, terminating the variant of one whose daemon's pod is being deleted.
+// missing is the family of a plugin without a program, notStarted that of a plugin whose program
+// containerd could not start. terminating is the variant of a plugin whose daemon's pod is being deleted.
 const (
 	missing     = "PluginMissing"
 	notStarted  = "PluginNotStarted"
 	terminating = "DaemonTerminating"
 )
 
-// CNIDelFailing is a CNI plugin that answers DEL with an error, again and again.
+// CNIDelFailing is a CNI plugin that fails at DEL again and again.
 var CNIDelFailing = &diagnose.Rule{
 	Cause:  "CNIDelFailing",
 	Phases: phases,
@@ -46,27 +46,38 @@ var CNIDelFailing = &diagnose.Rule{
 		},
 		First: "{bring}",
 		Avoid: "deleting the pod's netns or /var/lib/cni files (address conflicts)",
-		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
-			"Most plugins ask a daemon of theirs on the node (calico-node, cilium, aws-node, multus), and fail when it is down, or no longer allowed to talk to the API server. " +
+		Meaning: "Before the pod's sandbox is removed, containerd calls each CNI plugin of the network to undo what it did. " +
+			"Most plugins call their daemon on the node (calico-node, cilium, aws-node, multus). " +
+			"They fail when it is down, or no longer allowed to talk to the API server. " +
 			"The pod stays until every plugin has succeeded.",
-		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more, since the deletion and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, " +
-			"that the network of this sandbox could not be destroyed; the number of the sandbox is compared with containerd's, and the sandbox has ended. " +
-			"No process of the pod's containers lives and containerd calls all of them exited. A failure that does not come back is not told, " +
-			"nor one that a kubelet has told of which does not run any more, nor one by which the kubelet's request, or the plugin, was ended when its time was over; what a plugin itself says of a request of its own is told. Where the error names no plugin, it is inferred."},
+		Evidence: []string{
+			"In an Event of reason FailedKillPod about this pod, the kubelet reports that the network of this sandbox could not be destroyed " +
+				"(failed to destroy network for sandbox).",
+			"It has reported that at least twice since the deletion, over eight seconds or more, the last time within six minutes.",
+			"The ID of the sandbox in the Event is the one in containerd, and the sandbox has exited.",
+			"All processes of the pod's containers have exited, and so have the containers by their CRI status.",
+			"It is inferred if the error names no plugin.",
+			"Not reported if the failure does not come back, or if the kubelet that reported it does not run any more.",
+			"Not reported if the kubelet's request, or the plugin, was ended by a timeout (context deadline exceeded, signal: killed). " +
+				"A timeout that the plugin itself prints about its own request is reported.",
+		},
 		Remedy: "Find what the error is about. Usually the plugin's daemon pod on this node is not ready: {bring}. " +
 			"The kubelet retries every few seconds: its next try succeeds, and nothing else has to be done.",
 		Danger: "Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand. " +
 			"Its address stays taken, or is given to another pod while routes still lead here.",
 		Families: []diagnose.Family{{
-			Name:    missing,
-			Meaning: "The network's configuration names a plugin of which the program is not in containerd's directory for plugins: it was removed or renamed, as by an upgrade of the network or of the node.",
-			First:   "on the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it",
-			Remedy:  "On the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it. The kubelet retries every few seconds, and its next try succeeds.",
+			Name: missing,
+			Meaning: "The network's configuration names a plugin whose program is not in containerd's directory for plugins. " +
+				"It was removed or renamed, for example by an upgrade of the network or of the node.",
+			First:  "on the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it",
+			Remedy: "On the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it. The kubelet retries every few seconds, and its next try succeeds.",
 		}, {
-			Name:    notStarted,
-			Meaning: "containerd has found the plugin's program, and could not start it: it has used up a limit on processes or on open files, or the file is damaged or cannot be executed. The plugin has done nothing.",
-			First:   "on the node: systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits; raise the exhausted one",
-			Avoid:   "restarting containerd now (it may not start)",
+			Name: notStarted,
+			Meaning: "containerd has found the plugin's program, but could not start it. " +
+				"containerd has reached a limit on processes or on open files, or the file is damaged or cannot be executed. " +
+				"The plugin has done nothing.",
+			First: "on the node: systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits; raise the exhausted one",
+			Avoid: "restarting containerd now (it may not start)",
 			Remedy: "On the node: read the error. \"resource temporarily unavailable\" is a limit on processes: of containerd's cgroup (TasksMax of its unit), or of the node (kernel.pid_max, kernel.threads-max). " +
 				"\"too many open files\" is containerd's limit on open files (LimitNOFILE of its unit). systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits. " +
 				"For any other error check the program's file. The kubelet retries every few seconds, and its next try succeeds.",
@@ -97,9 +108,9 @@ var CNIDelFailing = &diagnose.Rule{
 	},
 }
 
-// unstarted reports whether an error is that of a plugin's program that could not be started. With
-// these words the CNI library passes on what the program's start, or its end, ended with, when the program has
-// printed nothing (pluginErr, pkg/invoke/raw_exec.go in github.com/containernetworking/cni).
+// unstarted reports whether an error is that of a plugin's program that could not be started. The CNI library
+// uses these words for how the program's start failed, or how it exited, if the program has printed nothing
+// (pluginErr, pkg/invoke/raw_exec.go in github.com/containernetworking/cni).
 func unstarted(text string) bool {
 	err, ok := strings.CutPrefix(text, "netplugin failed with no error message: ")
 	return ok && (strings.HasPrefix(err, "fork/exec ") || fact.Exhausted(err) != "")

@@ -6,9 +6,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// patienceAgain is for how long a plugin must not have returned when the kubelet has given up on
-// stopping the sandbox once: the next run of the plugin has to last only so long that it is no
-// ordinary one, and the first try may have failed for another reason.
+// patienceAgain is for how long a plugin must not have returned if the kubelet has already given up on
+// stopping the sandbox once. The next run of the plugin only has to last longer than an ordinary one, and
+// the first try may have failed for another reason.
 const patienceAgain = fact.SlowDevice
 
 // CNIDelHanging is a CNI plugin that does not return from DEL.
@@ -28,14 +28,18 @@ var CNIDelHanging = &diagnose.Rule{
 		},
 		First: "on the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows what it waits for; check its daemon's pod on this node",
 		Avoid: "deleting the pod's netns or /var/lib/cni files (address conflicts)",
-		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
-			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
-			"After two minutes the kubelet gives up and tries again, so that the plugin is started again.",
-		Evidence: []string{"A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more " +
-			"than " + fact.Plugin.String() +
-			" ago; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
-			"No process of the pod's containers lives. " +
-			"What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child."},
+		Meaning: "Before the pod's sandbox is removed, containerd calls each CNI plugin of the network to undo what it did. " +
+			"Most plugins call their daemon on the node, or take a lock that all of them share. " +
+			"After two minutes the kubelet gives up and tries again, and containerd starts the plugin again.",
+		Evidence: []string{
+			"A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment (/proc/PID/environ).",
+			"It was started more than " + fact.Plugin.String() + " ago.",
+			"Ten seconds are enough if the kubelet has reported before, in an Event (FailedKillPod), that stopping the sandbox timed out. " +
+				"It is then inferred until the plugin has run for a minute.",
+			"All processes of the pod's containers have exited.",
+			"What the plugin waits for is the system call that its last descendant sleeps in. " +
+				"The line of descendants is followed as long as each process has one child.",
+		},
 		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
 			"If it waits for a lock (flock), lslocks on the node shows its holder. " +
 			"Usually the pod of the plugin's daemon on this node hangs: ask the network's owner, then restart that pod. " +

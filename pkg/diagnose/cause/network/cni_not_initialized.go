@@ -22,11 +22,16 @@ var CNINotInitialized = &diagnose.Rule{
 		},
 		First: "on the node: ls /etc/cni/net.d; bring the network's DaemonSet back to this node, which writes its configuration there",
 		Avoid: "another network's configuration there (the address stays taken)",
-		Meaning: "containerd tears down a pod's network by the configuration that is there then, in /etc/cni/net.d. " +
-			"When that is gone, no pod that has a network of its own can end on this node, and none can start. " +
-			"The usual reason: the network's DaemonSet was removed before the pods, or its pod takes the configuration away as it ends.",
-		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod and this sandbox, that CNI is not initialized. " +
-			"containerd itself says now that its network is not ready (the condition NetworkReady of the CRI), and no process of the pod's containers lives."},
+		Meaning: "containerd tears down a pod's network with the configuration that is then in /etc/cni/net.d. " +
+			"Without one, pods with their own network can neither terminate nor start on this node. " +
+			"The usual reason: the network's DaemonSet was removed before the pods, or its pod removes the configuration when it exits.",
+		Evidence: []string{
+			"In an Event of reason FailedKillPod about this pod and this sandbox, the kubelet reports that CNI is not initialized " +
+				"(cni plugin not initialized).",
+			"It has reported that at least twice since the deletion, over eight seconds or more.",
+			"containerd itself reports now that its network is not ready (the condition NetworkReady of the CRI).",
+			"All processes of the pod's containers have exited.",
+		},
 		Remedy: "On the node: ls /etc/cni/net.d shows which configuration there is. Bring the network's DaemonSet back to this node: it writes its configuration there. " +
 			"The kubelet retries every few seconds, and its next try succeeds. " +
 			"containerd notices a file that is written or renamed in that directory, not one that is moved there from elsewhere: copy it instead, or restart containerd.",

@@ -7,18 +7,18 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// daemonOf has, for the types of CNI plugins that ask a daemon, how the name of its pod
-// on the node begins, by each network's own manifests.
+// daemonOf maps the types of CNI plugins that call a daemon to how the name of its pod on
+// the node begins, by each network's own manifests.
 var daemonOf = map[string]string{
 	"antrea": "antrea-agent-", "aws-cni": "aws-node-", "azure-vnet": "azure-cns-", "calico": "calico-node-", "calico-ipam": "calico-node-",
 	"cilium-cni": "cilium-", "flannel": "kube-flannel-ds-", "kube-ovn": "kube-ovn-cni-", "multus": "kube-multus-ds-", "multus-shim": "kube-multus-ds-",
 	"ovn-k8s-cni-overlay": "ovnkube-node-", "spiderpool": "spiderpool-agent-", "terway": "terway-eniip-", "weave-net": "weave-net-",
 }
 
-// daemon returns the pod of a plugin's daemon on this node when there is one such pod,
-// and it terminates or is not ready; nil when it is well, or not known. A network has
-// other pods whose names begin alike, as cilium-operator and cilium-envoy: behind the
-// name of its DaemonSet a pod has five letters or digits and no more.
+// daemon returns the pod of a plugin's daemon on this node, if there is one such pod and
+// it terminates or is not ready; nil if it is ready, or not known. A network has other
+// pods whose names begin alike, such as cilium-operator and cilium-envoy: after the name
+// of its DaemonSet, a pod has just five letters or digits.
 func daemon(p *fact.View, f *fact.SandboxFailure) *evidence.Daemon {
 	begin, ok := daemonOf[f.Plugin]
 	var found *evidence.Daemon
@@ -36,5 +36,5 @@ func daemon(p *fact.View, f *fact.SandboxFailure) *evidence.Daemon {
 	return found
 }
 
-// suffix is how many characters the API server adds to a name (k8s.io/apiserver/pkg/storage/names).
+// suffix is the number of characters that the API server adds to a name (k8s.io/apiserver/pkg/storage/names).
 const suffix = 5

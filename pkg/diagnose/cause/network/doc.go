@@ -1,3 +1,3 @@
 // Package network holds the causes of the layer of that name: the network plugins
-// (CNI) that take down what a pod's sandbox was connected to.
+// (CNI) that set up and tear down the network of a pod's sandbox.
 package network

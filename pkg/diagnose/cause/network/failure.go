@@ -8,15 +8,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// phases are those in which the containers have ended and the sandbox is known.
+// phases are those in which the containers have exited and the sandbox is known.
 var phases = []diagnose.Phase{diagnose.Sandbox}
 
-// needs are what shows that nothing of the pod runs any more, and what the kubelet
-// says.
+// needs are the sources that show that the pod's processes have exited, and the
+// kubelet's Events.
 var needs = []evidence.Source{evidence.Processes, evidence.Containers, evidence.Events}
 
-// failure returns the failure to take down the pod's network that goes on, nil when
-// there is none.
+// failure returns the failure to tear down the pod's network that still comes back,
+// nil when there is none.
 func failure(p *fact.View) *fact.SandboxFailure {
 	f := fact.SandboxStop(p)
 	if f == nil || f.Step != fact.StepNetwork || !f.GoesOn(p) {

@@ -9,10 +9,10 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// patience is for how long a CNI plugin proves by itself that it hangs.
+// patience is how long a CNI plugin must not have returned to prove by itself that it hangs.
 const patience = time.Minute
 
-// waits are the words for what a plugin waits for.
+// waits are the wordings for what a plugin waits for.
 var waits = []diagnose.Choice{
 	{Text: "The plugin waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
 	{Text: "The plugin waits for its child {child} (PID {childpid})"},
@@ -20,8 +20,8 @@ var waits = []diagnose.Choice{
 	{Text: "What the plugin waits for is not known"},
 }
 
-// hanging returns the finding of the first plugin that has not returned for that long, of those
-// that count; and until when others that take their time are not said to hang.
+// hanging returns the finding of the first plugin that counts and has not returned for that long.
+// For the others that are slow, it returns until when they are not reported to hang.
 func hanging(p *fact.View, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) diagnose.Result {
 	var r diagnose.Result
 	for i := range plugins {
