@@ -9,15 +9,14 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The families of ContainerFrozen: the versions of cgroups differ in what
-// SIGKILL does.
+// The families of ContainerFrozen: what SIGKILL does depends on the version of cgroups.
 const (
 	familyFreezerV1 = "CgroupV1"
 	familyFreezerV2 = "CgroupV2"
 )
 
-// The other variants of ContainerFrozen: that it was paused through containerd, or may
-// have been, since its shim has not said, and whose group it is.
+// The other variants of ContainerFrozen: it was paused through containerd, or may have been, because its shim did not report its state;
+// and whose cgroup is frozen.
 const (
 	paused      = "Paused"
 	pausedMaybe = "PausedMaybe"
@@ -26,7 +25,7 @@ const (
 	groupInside = "GroupInside"
 )
 
-// ContainerFrozen is a container whose control group is frozen.
+// ContainerFrozen is a container whose cgroup is frozen.
 var ContainerFrozen = &diagnose.Rule{
 	Cause:  "ContainerFrozen",
 	When:   diagnose.InGraceAndAfter,
@@ -77,11 +76,16 @@ var ContainerFrozen = &diagnose.Rule{
 				{Text: "echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
 			},
 		},
-		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
-			"Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
-		Evidence: []string{"cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), " +
-			"and no process of the group has run between two readings three seconds or more apart. " +
-			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel."},
+		Meaning: "The kernel's freezer has stopped all processes of the container's cgroup, or of one above it. " +
+			"Either the container was paused (ctr task pause, a checkpoint, a snapshot), or something wrote to the freezer. It was " +
+			"not thawed afterwards.",
+		Evidence: []string{
+			"cgroup v2: cgroup.events of the cgroup shows frozen 1.",
+			"cgroup v1: freezer.state of the cgroup shows FROZEN or FREEZING.",
+			"No process of the cgroup ran between two readings three seconds or more apart.",
+			"The process state is no proof. Frozen processes show S on cgroup v2 and D on cgroup v1, and their kernel functions are " +
+				"misleading.",
+		},
 		Remedy: "Find out who froze it: a checkpoint, a snapshot or a backup may be running. If none runs, {thaw}; the processes then resume and receive the stop signal.",
 		Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent.",
 		Families: []diagnose.Family{
@@ -91,8 +95,8 @@ var ContainerFrozen = &diagnose.Rule{
 			},
 			{
 				Name: familyFreezerV1,
-				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. " +
-					"The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
+				Meaning: "On cgroup v1, not even SIGKILL ends a frozen process. " +
+					"The runtime thaws the container's own cgroup before it kills, but neither those above nor those below it.",
 				Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent. " +
 					"Do not force-delete: the frozen processes stay on the node. Once thawed they resume, perhaps after another pod has their volume.",
 			},
@@ -134,8 +138,7 @@ var ContainerFrozen = &diagnose.Rule{
 	},
 }
 
-// groupOf tells whose control group has the given path, "" for the container's
-// own.
+// groupOf returns whose cgroup has the given path, "" for the container's own.
 func groupOf(p *fact.View, c *evidence.Container, path string) string {
 	for _, g := range p.Cgroups {
 		switch {
@@ -151,8 +154,7 @@ func groupOf(p *fact.View, c *evidence.Container, path string) string {
 	return groupAbove
 }
 
-// motionlessContainer reports whether no thread of a container that is in a frozen
-// group has run between two readings.
+// motionlessContainer reports whether no thread of the container in a frozen cgroup has run between two readings.
 func motionlessContainer(p *fact.View, id string) bool {
 	any := false
 	for i := range p.Tasks {

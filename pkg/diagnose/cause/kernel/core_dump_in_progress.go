@@ -8,9 +8,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// dumpOverdue is how far past the deadline the grace period is over for certain:
-// the kubelet counts from when it was told of the deletion, so it kills a little
-// later than the deadline.
+// dumpOverdue is how far past the deadline the grace period is over for certain. The kubelet counts it from when it receives the deletion,
+// so it kills a little later than the deadline.
 const dumpOverdue = 2 * time.Second
 
 // CoreDumpInProgress is a process that has crashed and writes its memory.
@@ -36,11 +35,14 @@ var CoreDumpInProgress = &diagnose.Rule{
 			"now":     {{Variant: diagnose.Gone, Text: "nothing now"}, {Text: "nothing now: SIGKILL ends the dump"}},
 			"dumped":  {{Variant: diagnose.Gone, Text: "last showed"}, {Text: "shows"}},
 		},
-		Meaning: "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. " +
-			"Until that is done the process does not exit. SIGKILL ends the dump, which is then not whole.",
-		Evidence: []string{"CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. " +
-			"A process that was executed in the container (kubectl exec) does not count: the container does not wait for it. " +
-			"/proc/sys/kernel/core_pattern names the file or the program."},
+		Meaning: "The process got a signal that ends it with a core dump. The kernel writes its memory to a file or hands it to a program. " +
+			"The process does not exit until that is done. SIGKILL ends the dump, which is then incomplete.",
+		Evidence: []string{
+			"CoreDumping in /proc/PID/status is 1 past the deadline.",
+			"When the pod is gone: CoreDumping was 1 when the pod was last seen, before it was killed at the deadline.",
+			"/proc/sys/kernel/core_pattern names the file, or the program that takes the dump.",
+			"Not reported for a process that was executed in the container (kubectl exec): the container does not wait for it.",
+		},
 		Remedy: "{calm}" +
 			"Find out why {comm} crashes while the pod stops. Then send core dumps to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
 			"or give the pod a longer terminationGracePeriodSeconds.",

@@ -1,3 +1,3 @@
 // Package kernel holds the causes of the layer of that name: processes that the
-// kernel cannot end, or that nobody lets end.
+// kernel cannot end, or that are kept from ending.
 package kernel

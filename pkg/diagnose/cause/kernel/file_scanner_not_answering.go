@@ -8,8 +8,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The variants of FileScannerNotAnswering: that a command of the runtime or the network waits, that there is more than one
-// program that may have been asked, and that the only one hangs itself.
+// The variants of FileScannerNotAnswering: a command of the runtime or of the network waits; more than one listener may have been asked;
+// all of them are stopped; the only one hangs itself, or is frozen.
 const (
 	ofRuntime      = "Runtime"
 	severalOfThem  = "Several"
@@ -19,8 +19,8 @@ const (
 	maxNamedOthers = 3
 )
 
-// FileScannerNotAnswering is a program that the kernel asks before it lets others open, read or execute files, such
-// as a virus scanner, and that does not answer.
+// FileScannerNotAnswering is a fanotify permission listener that does not respond: a program, such as an antivirus, that the kernel asks
+// before it lets others open, read or execute files.
 //
 // No file shows which fanotify group an event was sent to. So all groups that can be asked are looked for, while the
 // same thread waits in two readings: one is named, several are named as candidates.
@@ -81,30 +81,40 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				{Text: "find the listener (grep -rls fanotify /proc/[0-9]*/fdinfo) and restart its service or its pod"},
 			},
 		},
-		Meaning: "Virus scanners and security agents have the kernel ask them before a file is opened, read or executed (fanotify permission events). " +
-			"Until the program answers, whoever opens the file waits in the kernel, without a limit. " +
-			"SIGKILL ends a pod's own process there since Linux 5.1, but nobody sends it to the kubelet or to the container runtime: their " +
-			"part of the termination waits. " +
-			"Before 5.1 it does not end that process either, which is then reported as UninterruptibleSleep. " +
-			"None of them logs it, and the kubelet reports itself healthy.",
-		Evidence: []string{"A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller " +
-			"fanotify_handle_event), and has not run for " +
-			fact.Fanotify.String() + ". Each answer, whoever it is for, wakes all that wait for the program, so that it has given none in that time. " +
-			"The path of its system call is a volume of this pod. It is proved where that is relative to an open directory, as where the kubelet deletes files; a thread that only counts them is left out. Elsewhere it is inferred, and not said while the kubelet fails at the volume. " +
-			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, or a thread of gVisor's, which the end of a program does not end, and it is inferred. A command that is to kill a container does not count when each process of that has been killed, or exits. " +
-			"The program is found by its open descriptors anon_inode:[fanotify], of which fdinfo shows a class that is asked, and marks with events that ask. " +
-			"Where all that are found are stopped by a signal, ten seconds are enough. " +
-			"Where what waits is killed before that, and begun again, as what deletes a container is after ten seconds, it is told after five minutes: " +
-			"in five looks or more such commands or plugins were seen, each of them waited, " +
-			"none had run on meanwhile or was seen to get done in less than a minute (five seconds of one that deletes a container), " +
-			"and no container of the pod has ended."},
+		Meaning: "Antivirus programs and security agents use fanotify permission events: the kernel asks them before a file is opened, " +
+			"read or executed. " +
+			"Until the listener responds, whatever opens the file waits in the kernel, without a limit. " +
+			"Since Linux 5.1, SIGKILL ends a pod's own process in that wait. The kubelet and the container runtime get no SIGKILL: " +
+			"their part of the termination waits. " +
+			"Before 5.1, SIGKILL does not end the pod's process either, which is then reported as UninterruptibleSleep. " +
+			"None of them logs the wait, and the kubelet reports itself healthy.",
+		Evidence: []string{
+			"While volumes are torn down: a kubelet thread is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c) or " +
+				"its caller fanotify_handle_event. The path of its system call is a volume of this pod.",
+			"Before that: the same wait of a process that the pod's shim started, such as runc (also before it is executed), of a CNI " +
+				"plugin, or of a gVisor thread. The exit of a program does not end a gVisor thread.",
+			"It has not run for " + fact.Fanotify.String() + ". Each response of a listener wakes all that wait for it, " +
+				"so it has responded to no request in that time.",
+			"Ten seconds are enough where all listeners that are found are stopped by a signal.",
+			"Listeners are found by their open descriptors anon_inode:[fanotify]. In fdinfo these show a permission class, and marks " +
+				"with permission events.",
+			"A waiting command may be killed sooner and started again: one that deletes a container is after ten seconds. The cause is " +
+				"then reported after five minutes, in which no container of the pod has ended.",
+			"In these five minutes, five or more samples showed such commands or plugins, and each of them waited. None resumed, or " +
+				"completed in less than a minute (five seconds for one that deletes a container).",
+			"It is proved where the path is relative to an open directory, as where the kubelet deletes files. Everything else is " +
+				"inferred.",
+			"Not reported for a kubelet thread that only counts files. If the path is not relative, not reported while the kubelet " +
+				"fails at the volume.",
+			"Not reported for a command that is to kill a container, if each process of that container has been killed or exits.",
+		},
 		Remedy: "On the node: {restart}. Ask its owner first: it may be a security agent. When it exits, the kernel releases all that wait for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, kill the listener from a shell that is already open: kill is a shell builtin.",
 		Danger: "Until the listener runs again, files are opened and executed unscanned. Do not restart the kubelet or containerd: what they open next blocks as well. " +
 			"A force delete leaves what the pod still has on the node, with no API object tracking it.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
-			Meaning: "The program is stopped: somebody or something sent it SIGSTOP.",
+			Meaning: "The listener's process is stopped: it received SIGSTOP.",
 			Remedy: "On the node: {continue}; everything that waits for it resumes immediately, and the pod terminates. " +
 				"If no program can be started any more, send SIGCONT from a shell that is already open: kill is a shell builtin. Then find out who stopped it.",
 			Danger: "Do not restart the kubelet or containerd: what they open next blocks as well. If you restart the listener instead, files are opened and executed unscanned until it runs again. " +
@@ -119,7 +129,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	},
 }
 
-// notAnswering returns the finding of such a program.
+// notAnswering returns the finding of such a listener.
 func notAnswering(p *fact.View) []diagnose.Finding {
 	if t, volume := kubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Volumes: []string{volume}}}
@@ -139,7 +149,7 @@ func notAnswering(p *fact.View) []diagnose.Finding {
 	return nil
 }
 
-// mayAnswer says that a program that scans files is waited for that may only be slow; or is not waited for at this moment.
+// mayAnswer returns what is open while a listener may only be slow, or while nothing waits for it at this moment but may again.
 func mayAnswer(p *fact.View) []diagnose.Open {
 	t, silent := runtimeAwaitsScanner(p), false
 	if p.ContainersEnded() {
@@ -164,7 +174,7 @@ func mayAnswer(p *fact.View) []diagnose.Open {
 	return []diagnose.Open{diagnose.Waits(since, max(0, scannedUntil(p).Sub(since)), diagnose.Slow)} // no time when it answers others
 }
 
-// byScanner names the programs that may not have answered.
+// byScanner adds the listeners that may not have responded.
 func byScanner(p *fact.View, f diagnose.Finding) diagnose.Finding {
 	all, o := p.Node.Scanners, &f.Objects
 	for i := range all {

@@ -14,8 +14,7 @@ const (
 	familyMember        = "Member"
 )
 
-// PIDNamespaceReapWait is a container's first process that has ended and waits
-// for another process of its PID namespace to go.
+// PIDNamespaceReapWait is a container's first process that has ended and waits for the end of another process of its PID namespace.
 var PIDNamespaceReapWait = &diagnose.Rule{
 	Cause: "PIDNamespaceReapWait",
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects},
@@ -55,27 +54,32 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			},
 			"spare": {{Variant: diagnose.Essential, Text: "ending {parent} (it serves other pods)"}, {Text: "killing the shim (loses exit codes and output)"}},
 		},
-		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
-			"One that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent out there.",
-		Evidence: []string{"The kernel stack of the container's first process goes through zap_pid_ns_processes, and another process of the same namespace is still in the process table; " +
-			"neither moves in two readings ten seconds or more apart. " +
-			"Zombies of a first process that lives hold up nothing: they go with it. " +
-			"Of a member that hangs in the kernel, the member's own cause is the verdict."},
+		Meaning: "When the first process of a PID namespace exits, the kernel kills all others in it. The first one is gone only after " +
+			"the last of them has been reaped. " +
+			"A process that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent outside.",
+		Evidence: []string{
+			"The kernel stack of the container's first process goes through zap_pid_ns_processes.",
+			"Another process of the same PID namespace is still in the process table.",
+			"Neither of them ran between two readings ten seconds or more apart.",
+			"Zombies below a first process that lives do not count. They hold nothing up, and are gone when it exits.",
+			"If the other process hangs in the kernel, the cause of that hang is reported instead.",
+		},
 		Remedy: "Find out what the other process waits for.",
 		Danger: "Another SIGKILL has no effect: PID 1 is already exiting. " +
 			"A force delete leaves both processes on the node, and the shim waits permanently.",
 		Avoid: "{spare}",
 		Families: []diagnose.Family{
 			{
-				Name:    familyOutsideParent,
-				Meaning: "The other process is a zombie, and its parent outside of the namespace does not reap it, because it is stopped, hangs or has a bug.",
-				Remedy:  "{letreap}. {end}.",
+				Name: familyOutsideParent,
+				Meaning: "The other process is a zombie. Its parent outside the namespace does not reap it, because that parent is stopped, " +
+					"hangs or has a bug.",
+				Remedy: "{letreap}. {end}.",
 				Danger: "Ending the parent also ends its other work. Another SIGKILL has no effect: both processes have exited or are exiting. " +
 					"A force delete leaves both on the node, and the shim waits permanently.",
 			},
 			{
 				Name:    familyMember,
-				Meaning: "The other process has been killed and has not ended yet.",
+				Meaning: "The other process has been killed and has not exited yet.",
 				Remedy:  "On the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack, and the same of status. Repair what the process waits for; it then exits, and so does PID 1.",
 			},
 		},
@@ -95,8 +99,8 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 	},
 }
 
-// heldNamespace says what an ending init waits for: rather a zombie that its
-// parent outside does not reap than a process that has not ended.
+// heldNamespace returns what an exiting init waits for. A zombie that its parent outside does not reap comes before a process that has not
+// ended.
 func heldNamespace(p *fact.View, init *evidence.Task) (diagnose.Finding, bool) {
 	f := diagnose.Finding{Container: p.ContainerName(init), Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, init)}}
 	for i := range p.Tasks {
@@ -124,16 +128,15 @@ func heldNamespace(p *fact.View, init *evidence.Task) (diagnose.Finding, bool) {
 	return f, f.Family != ""
 }
 
-// staysInNamespace reports whether a task is the leader of another process in the container of an ending init, and is not
-// about to go.
+// staysInNamespace reports whether a task is the leader of another process in the container of an exiting init, and will not end soon by
+// itself.
 func staysInNamespace(p *fact.View, init, t *evidence.Task) bool {
 	return t.Leader() && t.PID != init.PID && t.Container == init.Container && t.Unchanged(p.Time) >= fact.SlowDevice &&
 		!endsInRCU(p, t.PID) && !endsInRing(p, t)
 }
 
-// endsInRCU reports whether a thread of a process waits for the processors, as
-// the last one of a mount namespace does at its end, and has not done so for
-// long.
+// endsInRCU reports whether a thread of a process waits for RCU, as the last one of a mount namespace does at its end, and has not done so
+// for long.
 func endsInRCU(p *fact.View, pid int) bool {
 	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == pid && fact.WaitsForRCU(&t) && t.Unchanged(p.Time) < fact.SlowRCU

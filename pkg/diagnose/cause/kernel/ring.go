@@ -9,11 +9,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ringAtFault reports whether a task that waits for io_uring, and for no other thread, waits
-// for a lock or for workers, which only io_uring itself can leave behind. Requests are another
-// matter: direct I/O is under way without any thread, and a disk, a server or a FUSE daemon can
-// hold it up, and the thread that polls waits for them with a lock that others want, of other
-// processes too. So are the workers of a kernel that has them as threads of its own.
+// ringAtFault reports whether a task that waits for io_uring, and for no other thread, waits for a lock or for workers. Only io_uring itself can
+// leave these behind.
+//
+// A wait for requests is another matter. Direct I/O is in flight without any thread, and a disk, a server or a FUSE daemon can hold it up. The
+// polling thread waits for requests with a lock that others want, also of other processes. Workers are another matter too on a kernel that
+// has them as threads of its own.
 func ringAtFault(p *fact.View, t *evidence.Task) bool {
 	var major, minor int
 	if n, _ := fmt.Sscanf(p.Node.Kernel, "%d.%d", &major, &minor); n < 2 || major < 5 || major == 5 && minor < 12 {
@@ -24,20 +25,20 @@ func ringAtFault(p *fact.View, t *evidence.Task) bool {
 	})
 }
 
-// requestFunctions are how those of them begin that wait for the end of requests
-// (io_uring_cancel_generic, io_uring/io_uring.c; its names and callers since Linux 5.5).
+// requestFunctions are the prefixes of the functions that wait for the end of requests (io_uring_cancel_generic, io_uring/io_uring.c; its names
+// and callers since Linux 5.5).
 var requestFunctions = []string{
 	"io_uring_cancel_", "__io_uring_cancel", "io_uring_task_cancel", "__io_uring_task_cancel", "io_uring_files_cancel", "__io_uring_files_cancel",
 }
 
-// awaitsThread reports whether a task that waits for io_uring may wait for another thread,
-// which lives and of which it is not known that it hangs in io_uring too: one of its process,
-// as the workers of a process are (create_io_thread, kernel/fork.c), or one of another process
-// that is at work in io_uring, because the two can share a ring and its lock; not one of another
-// pod, to which a ring would have to be handed over a socket. That thread has
-// the reason, whether it works, hangs or cannot be read, or is not seen at all. One of its
-// process that sleeps and does not exit is well: it waits for results. Of processes outside of
-// the pod only those in state D are seen. Where not all threads were looked at, another process of the pod may be at work there.
+// awaitsThread reports whether a task that waits for io_uring may wait for another thread, which lives and is not known to hang in io_uring too:
+//   - one of its own process, as the workers of a process are (create_io_thread, kernel/fork.c);
+//   - one of another process that is at work in io_uring, because the two can share a ring and its lock. A thread of another pod does not count: a
+//     ring would have to be handed to it over a socket.
+//
+// The reason is with that thread, whether it works, hangs, cannot be read, or is not seen at all. A thread of its own process that sleeps and does
+// not exit is fine: it waits for results. Of processes outside the pod only those in state D are seen. Where not all threads were read, another
+// process of the pod may be at work there.
 func awaitsThread(p *fact.View, t *evidence.Task) bool {
 	if fact.FamilyOf(t) != fact.FamilyIoUring {
 		return false

@@ -9,16 +9,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// countedPlugins are the kubelet's plugins of volumes whose files it counts one by one now and then (NewMetricsDu in pkg/volume):
-// it opens their directories by absolute paths, and those in which it deletes from the one above.
+// countedPlugins are the volume plugins whose files the kubelet counts one by one now and then (NewMetricsDu in pkg/volume). To count, it opens
+// directories by absolute paths; to delete, it opens them from the one above.
 var countedPlugins = []string{
 	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
 }
 
-// kubeletAwaitsScanner returns a thread of the kubelet that waits for a program that scans files, at one of the
-// pod's volumes, whose name is returned too; of several the one that has waited for the longest time. One that only counts the
-// volume's files is left out. Of one that may not be what takes the volume down, and that is at a volume of which the
-// kubelet fails to do so meanwhile, nothing is known.
+// kubeletAwaitsScanner returns the thread of the kubelet that has waited longest for a fanotify permission listener at one of the pod's volumes, and
+// the name of that volume. A thread that only counts the volume's files is left out. So is a thread that may not be the one that tears the volume
+// down, if the kubelet's attempts at the volume fail at the same time.
 func kubeletAwaitsScanner(p *fact.View) (first *evidence.Task, volume string) {
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
@@ -34,8 +33,7 @@ func kubeletAwaitsScanner(p *fact.View) (first *evidence.Task, volume string) {
 	return first, volume
 }
 
-// failedMeanwhile reports whether the kubelet has counted a failed attempt at a volume, or at one that may be it, while a
-// thread of its waited.
+// failedMeanwhile reports whether the kubelet has counted a failed attempt at a volume, or at one that may be it, while its thread waited.
 func failedMeanwhile(p *fact.View, t *evidence.Task, plugin, volume string) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
 		return v.Name == volume && (v.Plugin == plugin || plugin == "") && fact.FailedUnmountAfter(p, &v, fact.Latest(fact.StageSince(p), t.UnchangedSince)) != nil
@@ -54,11 +52,13 @@ func volumeOfPath(path string) (plugin, volume string) {
 	return plugin, volume
 }
 
-// runtimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
-// stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
-// which takes down the pod's network; or a thread of gVisor's, which a program of the pod waits for. Of several it is the
-// one that has waited for the longest time. What is to be executed in a container that lives, such as a probe, holds nothing up,
-// and neither does what is to kill one that has been killed.
+// runtimeAwaitsScanner returns the process that has waited longest for a fanotify permission listener, of those without which the pod is not
+// stopped:
+//   - a command that the pod's shim has started, such as runc, also one that is yet to be executed;
+//   - a CNI plugin, which tears the pod's network down;
+//   - a thread of gVisor, which a program of the pod waits for.
+//
+// What is to be executed in a live container, such as a probe, holds nothing up. Neither does a kill of a container that has been killed.
 func runtimeAwaitsScanner(p *fact.View) *evidence.Task {
 	var first *evidence.Task
 	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
@@ -89,10 +89,9 @@ func runtimeAwaitsScanner(p *fact.View) *evidence.Task {
 	return first
 }
 
-// scannerSilentForLong reports whether a task has waited for a program that scans files for so long that it
-// is not merely slow. Each of its answers, whoever it is for, wakes all that wait for one (process_access_response,
-// fs/notify/fanotify/fanotify_user.c), so in that time it has given none. Where all such programs of the node are
-// stopped, ten seconds tell.
+// scannerSilentForLong reports whether a task has waited for a fanotify permission listener for so long that it is not merely slow. Each response
+// of a listener wakes all that wait for one (process_access_response, fs/notify/fanotify/fanotify_user.c), so it has given none in that time.
+// Where all listeners of the node are stopped, ten seconds are enough.
 func scannerSilentForLong(p *fact.View, t *evidence.Task) bool {
 	patience := fact.Fanotify.With(p)
 	if scannersHalted(p) {
@@ -101,17 +100,16 @@ func scannerSilentForLong(p *fact.View, t *evidence.Task) bool {
 	return t.Unchanged(p.Time) >= patience
 }
 
-// heldAfter is for how long commands that end a pod must have waited for a program that scans files, the one after the other, without
-// a sign of an answer, for it to hold them: longer than the kubelet gives two of its tries to stop a container
-// (runtimeRequestTimeout). leastWaits is how many looks must have shown it.
+// heldAfter is for how long commands that end a pod must have waited for a listener, one after the other and without a sign of a response, for the
+// listener to hold them. It is longer than two of the kubelet's tries to stop a container may take (runtimeRequestTimeout). leastWaits is how many
+// readings must have shown it.
 const (
 	heldAfter  = 5 * time.Minute
 	leastWaits = 5
 )
 
-// scannerHolds reports whether the pod's end does not get on because of a program that scans files and answers nobody, though each
-// command that waits for it is killed before that has lasted: in minutes no look shows a sign of an answer, and no container has
-// ended. What a thread of gVisor's waits for shows nothing of it.
+// scannerHolds reports whether a listener that does not respond holds the pod's end up, though each command that waits for it is killed too soon to
+// show that: for minutes no reading shows a sign of a response, and no container has ended. What a thread of gVisor waits for shows nothing of it.
 func scannerHolds(p *fact.View) bool {
 	w := &p.ScannerWaits
 	t := runtimeAwaitsScanner(p)
@@ -119,9 +117,8 @@ func scannerHolds(p *fact.View) bool {
 		(t == nil || !fact.OfGVisor(p, t))
 }
 
-// scannedUntil returns until when the pod's end may be held by such a program, which takes minutes to see, or may be again with
-// the next try: the pauses before those to delete a container double. While the kubelet may not have had the time to have the pod
-// killed, nothing is told of such a program. It is zero when it is not so.
+// scannedUntil returns until when a listener may hold the pod's end, which takes minutes to see, or may do so again at the next try; zero for never.
+// The pauses between tries to delete a container double. Nothing is reported before the kubelet has had the time to have the pod killed.
 func scannedUntil(p *fact.View) time.Time {
 	w := &p.ScannerWaits
 	pause := fact.Fanotify.Pressed
@@ -143,7 +140,7 @@ func scannedUntil(p *fact.View) time.Time {
 // mayBeScanned reports whether that time has not come.
 func mayBeScanned(p *fact.View) bool { return p.Time.Before(scannedUntil(p)) }
 
-// scannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
+// scannersHalted reports whether the fanotify permission listeners of the node are known, and all of them are stopped by a signal.
 func scannersHalted(p *fact.View) bool {
 	all := p.Node.Scanners
 	return len(all) > 0 && p.Node.ScannersError == "" && !slices.ContainsFunc(all, func(t evidence.Task) bool {

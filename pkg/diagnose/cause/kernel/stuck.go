@@ -10,12 +10,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// unkillableFamilies are the words about what holds an unkillable task.
+// unkillableFamilies are what can hold an unkillable task.
 var unkillableFamilies = []diagnose.Family{
 	{
 		Name:   fact.FamilyFsFrozen,
 		Shared: true,
-		Meaning: "The file system is frozen (fsfreeze, or a snapshot of a volume or of the machine that never thawed it). " +
+		Meaning: "The file system is frozen: by fsfreeze, or by a snapshot of a volume or of the machine that never thawed it. " +
 			"Every writer waits until it is thawed.",
 		Remedy: "Find out who froze it: a snapshot or a backup takes up to a minute, and a thaw in the middle spoils it. " +
 			"If none runs, on the node: {unfreeze}; the thread then resumes. " +
@@ -26,9 +26,9 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:   fact.FamilySuspended,
 		Shared: true,
-		Meaning: "The device mapper has suspended the block device below the file system, and holds back whatever is sent to it: " +
-			"somebody has run dmsetup suspend, or a snapshot, a resize or a change of paths (LVM, multipath, LUKS) has stopped halfway. " +
-			"The file system is frozen with it as a rule; thawing it with fsfreeze -u would hang as well.",
+		Meaning: "The device mapper has suspended the block device below the file system, and holds back all I/O to it. " +
+			"Either dmsetup suspend was run, or a snapshot, a resize or a change of paths (LVM, multipath, LUKS) has stopped halfway. " +
+			"The file system is usually frozen with it; fsfreeze -u would hang as well.",
 		Remedy: "Find out who suspended the device: a snapshot takes seconds, and a resume in the middle spoils it. " +
 			"If no snapshot, resize or path change runs, on the node: {resume}; the thread then resumes.",
 		Danger: "Do not run fsfreeze -u: it hangs on the suspended device and cannot be killed. " +
@@ -40,7 +40,7 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:    fact.FamilyNFS,
 		Shared:  true,
-		Meaning: "The NFS server does not answer, and the mount is hard (the default): the kernel repeats its requests without end.",
+		Meaning: "The NFS server does not respond, and the mount is hard (the default). The kernel repeats its requests without end.",
 		Remedy: "Restore {nfs} at the same address; the thread then resumes, and a hard mount loses no data. " +
 			"If the server never returns, {drain}. A reboot loses the pending writes.",
 		Danger: "umount -f discards the pending writes. umount -l hides the mount and leaves the thread. " +
@@ -51,9 +51,10 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:   fact.FamilyCIFS,
 		Shared: true,
-		Meaning: "The SMB server does not answer. Only what waits for data to be written cannot be killed. " +
-			"With the mount option soft, which is the default, that wait ends with an error when the server has not answered for three times the echo_interval, " +
-			"three minutes by default; with hard it goes on.",
+		Meaning: "The SMB server does not respond. Only a wait for data to be written cannot be killed. " +
+			"With the mount option soft, the default, that wait ends with an error when the server has not responded for three " +
+			"times the echo_interval. " +
+			"That is three minutes by default. With hard the wait continues.",
 		Remedy: "Restore {smb} at the same address; the thread then resumes. " +
 			"On a soft mount (the default) the wait ends with an error, by default after three minutes without a response. " +
 			"If the mount is hard and the server never returns, {drain}. A reboot loses the pending writes.",
@@ -64,7 +65,7 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:    fact.FamilyCeph,
 		Shared:  true,
-		Meaning: "The Ceph cluster does not answer, or has cut this client off.",
+		Meaning: "The Ceph cluster does not respond, or has cut off this client.",
 		Remedy: "Check the health of the Ceph cluster{cluster} (ceph health detail) and the node's network to it; the thread resumes when it responds. " +
 			"Check whether the cluster has cut off this node's client: ceph osd blocklist ls.",
 		Danger: "Do not remove a blocklist entry while another node may use the image. A force delete lets a second pod write to the same image or files.",
@@ -74,10 +75,12 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:   fact.FamilyFUSE,
 		Shared: true,
-		Meaning: "A FUSE file system's daemon has taken a request and does not answer it. " +
-			"Until the task is killed such a wait shows as S, and only then as D. " +
-			"The daemon is a process that has /dev/fuse open: of the node, or of a pod, such as a sidecar (gcsfuse), a pod for each volume (JuiceFS) or the pod of a CSI driver. " +
-			"When it exits, its requests end with an error. The mount answers with errors from then on, and pods that use it have to be started anew.",
+		Meaning: "The daemon of a FUSE file system has taken a request and does not respond to it. " +
+			"Until the task is killed, such a wait shows as S, and only then as D. " +
+			"The daemon is a process that has /dev/fuse open. It runs on the node or in a pod: a sidecar (gcsfuse), a pod for each " +
+			"volume (JuiceFS), a CSI driver's pod. " +
+			"When it exits, its requests end with an error. From then on the mount returns errors, and pods that use it have to be " +
+			"restarted.",
 		Remedy: "{waiting}, on the node: find /proc/[0-9]*/fd -path /proc/{pid}/fd -prune -o -lname /dev/fuse -print. " +
 			"Ask its owner, then repair or restart it (its container, its pod or its service). " +
 			"For virtiofs it is virtiofsd, on the host of the virtual machine. " +
@@ -90,7 +93,9 @@ var unkillableFamilies = []diagnose.Family{
 		Name:   fact.FamilyBlock,
 		Shared: true,
 		Meaning: "The block device below the file system does not complete its I/O. " +
-			"That is proved where the device has requests under way and has completed none for ten seconds or more (/sys/dev/block/MAJOR:MINOR/stat), and inferred where that is not known.",
+			"That is proved where the device has requests in flight and has completed none for ten seconds or more " +
+			"(/sys/dev/block/MAJOR:MINOR/stat). " +
+			"Where the counters are not known, it is inferred.",
 		Remedy: "{slow}{restored}.{never}",
 		Danger: "Do not force-delete or detach: the write may still reach the disk, and a second writer corrupts it. " +
 			"Restarting containerd or the kubelet does not help.",
@@ -98,9 +103,10 @@ var unkillableFamilies = []diagnose.Family{
 		Avoid: "detaching it (can corrupt data)",
 	},
 	{
-		Name:    fact.FamilySlowBlock,
-		Shared:  true,
-		Meaning: "The block device below the file system works: requests complete, but so slowly, or behind so many others, that the thread has waited for half a minute or more.",
+		Name:   fact.FamilySlowBlock,
+		Shared: true,
+		Meaning: "The block device below the file system works, but it is slow. " +
+			"Requests complete so slowly, or behind so many others, that the thread has waited for half a minute or more.",
 		Remedy: "Wait: the thread resumes when its I/O completes. Find out what keeps {which} busy or limits it, on the node: iostat -x 1. " +
 			"Also check throughput and burst credit of a cloud disk, and io.max of the cgroups.",
 		Danger: "Do not force-delete, detach or reboot: unwritten data is lost, and the device is not broken.",
@@ -110,7 +116,7 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:    fact.FamilyGPU,
 		Shared:  true,
-		Meaning: "The GPU's driver does not return.",
+		Meaning: "The GPU driver does not return.",
 		Remedy:  "Look for Xid or reset messages in the kernel log, on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then {drain}. A GPU that a process still uses cannot be reset.",
 		Danger:  "Do not run the GPU vendor's tools (nvidia-smi, rocm-smi) on this node: they hang in the same place.",
 		First:   "on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then ask the owners of its pods, drain and reboot it",
@@ -120,11 +126,14 @@ var unkillableFamilies = []diagnose.Family{
 		Name:   fact.FamilyIoUring,
 		Shared: true,
 		Meaning: "The thread waits for io_uring itself: for one of its locks, or for the end of its workers. " +
-			"No other thread of its process is left that works on a request, so this is most likely a bug of the kernel. " +
-			"Programs, most of them on Node.js, met such a bug in Linux 6.1.113 to 6.1.115 and 6.6.57 to 6.6.59 (nodejs/node#55587, NixOS/nixpkgs#355567, axboe/liburing#1289). " +
+			"No other thread of its process still works on a request, so this is most likely a kernel bug. It is inferred, because " +
+			"other processes can share a ring.\n\n" +
+			"Such a bug met programs, most of them on Node.js, in Linux 6.1.113 to 6.1.115 and 6.6.57 to 6.6.59 (nodejs/node#55587, " +
+			"NixOS/nixpkgs#355567, axboe/liburing#1289). " +
 			"Amazon Linux 2023 (amazonlinux/amazon-linux-2023#840), Bottlerocket 1.27.1 (bottlerocket-os/bottlerocket#4308) and " +
-			"Container-Optimized OS 113 (actions/actions-runner-controller#3903) had it too. " +
-			"It is inferred, because other processes can share a ring. A thread that waits for the end of requests is of family Other: direct I/O needs no thread, and a disk or a server can hold it up.",
+			"Container-Optimized OS 113 (actions/actions-runner-controller#3903) had it too.\n\n" +
+			"A thread that waits for the end of requests is of family Other: direct I/O needs no thread, and a disk or a server can " +
+			"hold it up.",
 		Remedy: "Wait some minutes. If the thread is still stuck, {drain}. Nothing else is known to end it. Then install a newer kernel than {release}. " +
 			"Until then keep the program from using io_uring: for Node.js, set UV_USE_IO_URING=0 in its environment.",
 		Danger: "Do not force-delete: the process is alive and holds its files. Another pod of this program may get stuck in the same place on this node.",
@@ -134,14 +143,14 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:    fact.FamilyOther,
 		Shared:  true,
-		Meaning: "The kernel function is none of those that nodeagent can assign.",
+		Meaning: "The thread waits in a kernel function that nodeagent cannot assign to any of the other families.",
 		Remedy:  "On the node, as root: timeout 5 cat /proc/{thread}/stack. Repair what the thread waits for. If that is not possible, {drain}.",
 		Danger:  "Do not force-delete: the process is alive and may hold volumes and devices.",
 		First:   "on the node, as root: timeout 5 cat /proc/{thread}/stack, and repair what the thread waits for",
 	},
 }
 
-// wherePhrase are the words about whose a stuck thread is.
+// wherePhrase says what a stuck thread belongs to.
 var wherePhrase = []diagnose.Choice{
 	{Text: "container {container}: "},
 	{Variant: variantForeign, Text: "in the pod's cgroup, outside all containers, started by {parent}: "},
@@ -149,7 +158,7 @@ var wherePhrase = []diagnose.Choice{
 	{Text: ""},
 }
 
-// unkillablePhrases are the words about where an unkillable task hangs.
+// unkillablePhrases say where an unkillable task hangs.
 var unkillablePhrases = map[string][]diagnose.Choice{
 	"where": wherePhrase,
 	"why": {
@@ -256,24 +265,18 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	},
 }
 
-// variantDead is a block device that has requests under way and completes none, and variantIdle one that has none under way;
-// variantByPath a mount that only the path of a blocked open leads to;
-// variantProxy a server whose address is one of the node itself; variantForeign a process
-// that somebody has put into the pod's control group; variantRing a thread that io_uring has
-// started; variantGVisor one of gVisor's, which nobody has killed.
 const (
-	variantDead    = "Dead"
-	variantIdle    = "Idle"
-	variantByPath  = "ByPath"
-	variantProxy   = "Proxy"
-	variantForeign = "Foreign"
-	variantRing    = "Ring"
-	variantGVisor  = "GVisor"
+	variantDead    = "Dead"    // a block device that has requests in flight and completes none
+	variantIdle    = "Idle"    // a block device that has no requests in flight
+	variantByPath  = "ByPath"  // a mount that only the path of a blocked open leads to
+	variantProxy   = "Proxy"   // a server whose address is one of the node itself
+	variantForeign = "Foreign" // a process that was put into the pod's cgroup from outside
+	variantRing    = "Ring"    // a thread that io_uring has started
+	variantGVisor  = "GVisor"  // a thread of gVisor, which has got no SIGKILL
 )
 
-// ofNoContainer reports whether a task is in the pod's own control group, or in one below
-// that is no container's: neither the kubelet nor the runtime puts any there. One that has
-// left its group on its way out is in none.
+// ofNoContainer reports whether a task is in the pod's own cgroup, or in one below it that is no container's. Neither the kubelet nor the
+// runtime puts tasks there. A task that has left its cgroup while it exits is in none.
 func ofNoContainer(p *fact.View, t *evidence.Task) bool {
 	if _, known := p.Container(t.Container); known || len(t.Container) == containerID || t.Exiting() || fact.OfGVisor(p, t) {
 		return false
@@ -284,9 +287,8 @@ func ofNoContainer(p *fact.View, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Cgroups, func(c evidence.Cgroup) bool { return c.Container == t.Container && c.Threads > 0 })
 }
 
-// notYetInTheWay reports whether a task is of no container and came from the node, while the
-// kubelet waits for what comes before it empties the pod's control group: for the end of the
-// containers, or for the volumes. A task that has left a container is not meant.
+// notYetInTheWay reports whether a task is of no container and came from the node, while the kubelet still waits for the end of the containers
+// or for the volumes. It empties the pod's cgroup only after these. A task that has left a container is not meant.
 func notYetInTheWay(p *fact.View, t *evidence.Task) bool {
 	if p.HostPID || len(t.NSpid) > 1 || !ofNoContainer(p, t) {
 		return false
@@ -294,25 +296,21 @@ func notYetInTheWay(p *fact.View, t *evidence.Task) bool {
 	return !p.ContainersEnded() || len(p.Mounts) > 0 || fact.DevicesLeft(p) || fact.VolumesLeft(p) || fact.Unmounter(p) != nil
 }
 
-// containerID is the length of containerd's IDs: a container that is deleted is not listed
-// any more.
+// containerID is the length of containerd's IDs. It tells the cgroup of a container that has been deleted, which is not listed any more.
 const containerID = 64
 
-// The sources of the rules about tasks that stick: on a starved node the time may not suffice for a look at all of a
-// pod's threads.
+// The sources of the rules about stuck tasks. On a starved node the time may not suffice to read all threads of a pod.
 var (
 	stuckNeeds  = []evidence.Source{evidence.Processes, evidence.Cgroups}
 	stuckPartly = []evidence.Source{evidence.Suspects}
 )
 
-// partlyLookedAt is what these rules ask for then.
-const partlyLookedAt = "Where the pod's suspicious threads could not all be looked at, a thread without a kernel stack does not count, " +
-	"one that waits for a lock only after sixty seconds, and for a disk that is not known after thirty. "
+// partlyLookedAt is what these rules require then.
+const partlyLookedAt = "If not all suspicious threads of the pod could be read: a thread without a kernel stack does not count. " +
+	"A wait for a lock counts only after sixty seconds, and a wait for an unknown disk only after thirty."
 
-// stuckIn gives one finding for each container with tasks that stick, as the
-// rule that asks understands it, and whose cgroup is not frozen. The one that
-// tells most is named, the others are counted. One that may wait for another thread is
-// neither.
+// stuckIn returns one finding for each container that has stuck tasks outside frozen cgroups. The rule says what stuck is. The task that tells
+// most is named, the others are counted. A task that may wait for another thread is neither.
 func stuckIn(p *fact.View, sticks func(*fact.View, *evidence.Task) bool) []diagnose.Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
@@ -336,16 +334,17 @@ func stuckIn(p *fact.View, sticks func(*fact.View, *evidence.Task) bool) []diagn
 	return out
 }
 
-// blind reports whether it is not known of a task, where not all were looked at, whether it exits, is in execve or waits for the
-// kernel's own processors: its stack was not read.
+// blind reports whether the stack of a task was not read, where not all tasks were. It is not known then whether the task exits, is in execve or
+// waits for RCU.
 func blind(p *fact.View, t *evidence.Task) bool {
 	return fact.Missing(p, evidence.Suspects) && t.Probe != nil && len(t.Probe.Stack) == 0
 }
 
-// behindSlowDisk reports whether a task of which only a lock is seen may wait for
-// another one of its container, which a disk that works, or may work, holds up, or that waits for what takes as long or
-// longer, as the kernel's own processors may; or one that has not been
-// looked at; or for such a disk itself, when its files were not all read.
+// behindSlowDisk reports whether a task may only wait behind something slow. It is seen to wait for a lock, and the holder of the lock may be:
+//   - another task of its container, held up by a disk that works, or may work, or by what takes as long or longer, such as RCU;
+//   - a task that was not read.
+//
+// Where its own files were not all read, the task may also wait for such a disk itself.
 func behindSlowDisk(p *fact.View, t *evidence.Task) bool {
 	family, still := fact.FamilyOf(t), t.Unchanged(p.Time)
 	if family != fact.FamilyOther && family != fact.FamilyBlock {
@@ -363,10 +362,8 @@ func behindSlowDisk(p *fact.View, t *evidence.Task) bool {
 	})
 }
 
-// telling orders tasks by how much they say about the culprit: one with a mount
-// before one with only a stack. A task that merely waits for the inode lock of
-// another one names no file system, and one that waits for io_uring not even what does not
-// go on.
+// telling orders tasks by how much they show of what holds them: one with a mount comes before one with only a stack. A task that merely waits
+// for the inode lock of another one names no file system. One that waits for io_uring does not even show what makes no progress.
 func telling(t *evidence.Task) int {
 	switch {
 	case t.Probe == nil:
@@ -428,8 +425,8 @@ func starter(p *fact.View, t *evidence.Task) *diagnose.Process {
 	return o
 }
 
-// refine adds to a finding what its family makes of the culprit, and reports whether that is proved, where the culprit is
-// certain or not. A disk that works is another family, and so is io_uring that is not at fault.
+// refine adds to a finding what its family makes of the mount, and reports whether that is proved, given whether the mount is certain. A disk
+// that works is another family, and so is io_uring that is not at fault.
 func refine(p *fact.View, t *evidence.Task, f *diagnose.Finding, m *evidence.Mount, certain bool) bool {
 	switch f.Family {
 	case fact.FamilyBlock:
@@ -485,19 +482,16 @@ func leaderOf(p *fact.View, t *evidence.Task) *evidence.Task {
 	return t
 }
 
-// freezeUnderWay reports whether a task of the node is about to freeze a file system
-// and waits for those that write to it (freeze_super, fs/super.c): what they wait for
-// then holds up the others, and there is nothing to thaw.
+// freezeUnderWay reports whether a task of the node is freezing a file system and waits for its writers (freeze_super, fs/super.c). What the
+// writers wait for then holds up the others, and there is nothing to thaw yet.
 func freezeUnderWay(p *fact.View) bool {
 	return slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return fact.Through(&t, "freeze_super") })
 }
 
-// culprit returns the mount that a task hangs on, nil when it is not known, because a
-// wrong name is worse than none. Certain reports whether no other one is left. A mount
-// that was not found through an open file is named only for what is seen of itself: a
-// close, or the end of a process, leaves no descriptor to follow, and a path may lead
-// through a link. Certain is then only the one FUSE connection of the node that has
-// requests waiting.
+// culprit returns the mount that a task hangs on, nil when it is not known: a wrong name is worse than none. Certain reports whether no other
+// mount is possible. A mount that was not found through an open file is named only if it shows a reason of its own. A close, or the end of a
+// process, leaves no descriptor to follow, and a path may lead through a link. Such a mount is certain only if it is the one FUSE connection of
+// the node that has requests waiting.
 func culprit(p *fact.View, t *evidence.Task) (m *evidence.Mount, certain bool) {
 	if t.Probe == nil || fact.FamilyOf(t) == fact.FamilyIoUring {
 		return nil, false
@@ -528,7 +522,7 @@ func culprit(p *fact.View, t *evidence.Task) (m *evidence.Mount, certain bool) {
 }
 
 // opensBelow reports whether a task hangs as it opens a file whose path leads to a mount. A symbolic link in the path may lead elsewhere, most
-// often out of the container's own root: that is named for nothing. Who knows where to look first is better off than who knows nothing.
+// often out of the container's own root, which is never named. The mount is still worth naming: it is where to look first.
 func opensBelow(t *evidence.Task) bool {
 	if t.Probe == nil || t.Probe.Mount == nil || !t.Probe.Indirect || t.Probe.Via != "path" || t.Probe.Mount.Point == "/" {
 		return false
@@ -537,14 +531,13 @@ func opensBelow(t *evidence.Task) bool {
 	return family == fact.FamilyFsFrozen || family == fact.FamilyBlock
 }
 
-// suspicious reports whether something is seen of a mount itself that makes a task
-// wait as this one does.
+// suspicious reports whether a mount itself shows a reason for a task to wait as this one does.
 func suspicious(p *fact.View, t *evidence.Task, m *evidence.Mount) bool {
 	switch family := fact.FamilyOf(t); family {
 	case fact.FamilyFUSE:
 		return m.FUSEWaiting != nil && *m.FUSEWaiting > 0
 	case fact.FamilyNFS, fact.FamilyCIFS:
-		// A server that is well has requests under way too, when it is asked much.
+		// A server that works has requests in flight too, when it is busy.
 		return fact.OutOfReach(m) || m.Unanswered != nil && *m.Unanswered > 0 && m.Connection != evidence.Established
 	case fact.FamilySuspended:
 		return true

@@ -23,14 +23,20 @@ var StuckInExec = &diagnose.Rule{
 			"Threads of the kernel hang on device {device} too",
 			"In addition, {threads} of this pod cannot exit",
 		},
-		Meaning: "The process was executing another program. " +
-			"The old one is gone already, and the kernel closes the files that were marked close-on-exec before the new one starts; one of them cannot be closed, " +
-			"because what is behind it does not answer. " +
-			"On many kernels whoever reads /proc/PID/stat, wchan, stack or the links of such a process waits too: ps, top and runc hang on it.",
-		Evidence: []string{"The kernel stack goes through begin_new_exec, or the read of stat, wchan, stack or syscall did not return while status did (then it is inferred); the task sleeps, " +
-			"it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O, sixty where the kernel waits for its own processors or for io_uring), " +
-			"and SIGKILL is pending or ten seconds overdue. " +
-			partlyLookedAt},
+		Meaning: "The process was executing another program (execve). The old program is gone already. " +
+			"Before the new one starts, the kernel closes the files marked close-on-exec. One of them cannot be closed, because " +
+			"what is behind it does not respond. " +
+			"On many kernels, reads of /proc/PID/stat, wchan, stack or the links of such a process wait too: ps, top and runc hang on it.",
+		Evidence: []string{
+			"The kernel stack of the task goes through begin_new_exec.",
+			"Or the read of stat, wchan, stack or syscall in /proc/PID did not return, while the read of status did. It is then " +
+				"inferred.",
+			"The task sleeps, and did not run between two readings three seconds or more apart.",
+			"The time between the readings is ten seconds where the wait could be slow I/O. It is forty-five where the task waits for " +
+				"io_uring, and sixty where the kernel waits for its own processors (RCU).",
+			"SIGKILL is pending, or ten seconds overdue.",
+			partlyLookedAt,
+		},
 		Remedy: "Check whether the servers and FUSE daemons of the pod's volumes respond, and repair the one that does not. The process then exits by its SIGKILL. " +
 			"To inspect it, read only status and comm in /proc/{pid}: ps and lsof may hang.",
 		Danger: "Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed. " +
@@ -44,7 +50,7 @@ var StuckInExec = &diagnose.Rule{
 		found := stuckIn(p, execStuck)
 		for i := range found {
 			if found[i].Objects.Thread.Function == "" {
-				// No family: its remedy would have somebody read the same files.
+				// No family: its remedy would tell the reader to read the same files.
 				found[i].Family, found[i].Confidence = "", diagnose.Inferred
 			}
 		}

@@ -6,8 +6,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ThreadStuckBehindZombieLeader is an unkillable thread of a process whose
-// first thread is a zombie, where a look at the process shows only the zombie.
+// ThreadStuckBehindZombieLeader is an unkillable thread of a process whose first thread is a zombie. ps shows only the zombie.
 var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 	Cause:  "ThreadStuckBehindZombieLeader",
 	Needs:  stuckNeeds,
@@ -23,12 +22,19 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 			"Threads of the kernel hang on device {device} too",
 			"In addition, {threads} of this pod cannot exit",
 		},
-		Meaning: "The first thread of the process has ended and shows as a zombie; another thread sleeps inside the kernel in a wait that no signal ends. " +
-			"The process cannot be reaped before its last thread has ended, so the shim waits permanently. ps shows only the zombie, without the thread that holds it.",
-		Evidence: []string{"The leader's state is Z with more than one thread left, and one of these has SIGKILL pending, " +
-			"is in state D and does not move in two readings three seconds or more apart (sixty where the kernel waits for its own processors or for io_uring). " +
-			partlyLookedAt +
-			"A zombie with one thread is something else: its parent or its tracer does not reap it."},
+		Meaning: "The first thread of the process has exited and shows as a zombie. Another thread sleeps inside the kernel in a wait " +
+			"that no signal ends. " +
+			"The process cannot be reaped before its last thread has exited, so the shim waits permanently. ps shows only the " +
+			"zombie, without the thread that holds it.",
+		Evidence: []string{
+			"The leader of the process, its first thread, is in state Z, and more than one thread is left.",
+			"One of these threads has SIGKILL pending and is in state D.",
+			"That thread did not run between two readings three seconds or more apart.",
+			"The time between the readings is forty-five seconds where the thread waits for io_uring, and sixty where the kernel waits " +
+				"for its own processors (RCU).",
+			partlyLookedAt,
+			"Not reported for a zombie with one thread: its parent or its tracer does not reap it.",
+		},
 		Remedy: "Repair what the thread waits for; it then exits, and the zombie is reaped.",
 		Danger: "Do not restart the shim or containerd because of the zombie: they are not at fault. " +
 			"Do not force-delete: the thread is alive and may hold volumes and devices.",

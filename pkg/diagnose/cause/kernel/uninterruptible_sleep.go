@@ -22,19 +22,29 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"In addition, {threads} of this pod cannot exit",
 		},
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. " +
-			"The container's processes do not exit until it returns, so the kubelet repeats the kill without end. " +
-			"The same holds for a process that somebody of the node has put into the pod's control group: when all else is done, the kubelet kills what is there, and waits until the group is empty (Destroy, pkg/kubelet/cm/pod_container_manager_linux.go). " +
-			"Under gVisor nobody kills the thread itself: it is one of the program that is the kernel of the pod's containers (runsc-sandbox in ps -ef), or of one that opens files for it (runsc-gofer), and works for a program of a container. " +
-			"SIGKILL to the container is delivered inside of gVisor, and the program ends when the thread has returned.",
-		Evidence: []string{"SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device, " +
-			"a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors or for io_uring) show the same state and the same number of " +
-			"context switches. " +
-			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
-			partlyLookedAt +
-			"Of gVisor's threads the same is asked but for the SIGKILL, ten seconds after the deadline or later. " +
-			"One of them that waits for a FUSE daemon is not seen: it sleeps in state S as long as no signal has come to it. " +
-			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +
-			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer (of NFS and SMB only where the connection is not well either), a device that completes nothing, another task that waits for it."},
+			"The container's processes do not exit until it returns, so the kubelet repeats the kill without end.\n\n" +
+			"The same holds for a process of the node that was put into the pod's cgroup. When all else is done, the kubelet kills " +
+			"what is there. " +
+			"Then it waits until the cgroup is empty (Destroy, pkg/kubelet/cm/pod_container_manager_linux.go).\n\n" +
+			"Under gVisor the thread itself gets no SIGKILL. It belongs to the program that is the kernel of the pod's containers " +
+			"(runsc-sandbox in ps -ef). " +
+			"Or it belongs to one that opens files for it (runsc-gofer). It works for a program of a container. " +
+			"SIGKILL to the container is delivered inside gVisor, and the program ends when the thread has returned.",
+		Evidence: []string{
+			"SIGKILL is pending in the thread (SigPnd, bit 0x100), and its state is D.",
+			"Two readings three seconds or more apart show the same state and the same number of context switches.",
+			"The time between the readings is ten seconds where a device, a daemon or a reachable server may just be slow. It is " +
+				"forty-five where the thread waits for io_uring, and sixty where the kernel waits for its own processors (RCU).",
+			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context.",
+			partlyLookedAt,
+			"Threads of gVisor: the same without the SIGKILL, ten seconds after the deadline or later. One that waits for a FUSE daemon " +
+				"is not seen: it sleeps in state S until it gets a signal.",
+			"The file system is found from the blocked system call: the mount ID of its file descriptor (fdinfo), looked up in the " +
+				"task's mountinfo.",
+			"A file system that only a path or the kernel stack suggests is named if it shows a reason of its own: unanswered requests, " +
+				"a device that completes nothing, or another task that waits for it.",
+			"Unanswered requests to an NFS or SMB server count only if its connection is not well either.",
+		},
 		Remedy:   "Repair what the thread waits for; it then exits.",
 		Danger:   "Do not force-delete: the process is alive and may hold volumes and devices.",
 		First:    "repair what the thread waits for; it then exits",

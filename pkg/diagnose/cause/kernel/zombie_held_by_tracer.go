@@ -6,8 +6,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ZombieHeldByTracer is a process that has ended and that its parent cannot
-// reap, because a debugger traces it.
+// ZombieHeldByTracer is a process that has exited and that its parent cannot reap, because a debugger traces it.
 var ZombieHeldByTracer = &diagnose.Rule{
 	Cause:  "ZombieHeldByTracer",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
@@ -40,12 +39,16 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			},
 			"spare": {{Variant: diagnose.Essential, Text: "ending {tracer} (it serves other pods)"}, {Text: ""}},
 		},
-		Meaning: "A process that is traced (strace, gdb, a profiler, a security agent) is reported to its tracer first when it ends, " +
-			"and to its parent only after the tracer has waited for it or has ended itself. " +
-			"The shim is the parent of the container's first process and never learns that it has ended.",
-		Evidence: []string{"The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and readings over " + fact.Process.String() +
-			" show the same, or over three seconds where the tracer is stopped. " +
-			"Without a tracer, a zombie is the business of its parent; with live threads it is ThreadStuckBehindZombieLeader or StuckInExit."},
+		Meaning: "When a traced process exits (strace, gdb, a profiler, a security agent), the kernel reports that to its tracer first. " +
+			"The parent learns of it only after the tracer has waited for the process or has exited itself. " +
+			"The shim is the parent of the container's first process, and never learns that it has exited.",
+		Evidence: []string{
+			"The process is in state Z without a live thread.",
+			"TracerPid in its status is not 0, and not its parent.",
+			"Readings over " + fact.Process.String() + " show the same. Three seconds are enough where the tracer is stopped.",
+			"Not reported for a zombie without a tracer: only its parent has to reap it. With live threads it is " +
+				"ThreadStuckBehindZombieLeader or StuckInExit.",
+		},
 		Remedy: "{letgo}. " +
 			"{end}.",
 		Danger: "A tracer that is a profiler or a security agent may trace other processes too: its exit stops or frees them. " +
@@ -78,9 +81,8 @@ var ZombieHeldByTracer = &diagnose.Rule{
 	},
 }
 
-// awaited reports whether the termination waits for the end of a task's process:
-// it is the one that the shim waits for, or a member of a PID namespace that is
-// coming to its end.
+// awaited reports whether the termination waits for the end of a task's process: the shim waits for it, or it is a member of a PID namespace whose
+// first process exits.
 func awaited(p *fact.View, t *evidence.Task) bool {
 	if t.NamespaceInit() && !fact.Foreign(p, t) {
 		return true
