@@ -9,10 +9,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// DRAUnprepareFailing is a DRA driver that does not release what a resource claim of the pod
-// has. The kubelet asks for that when all containers have ended and before it says so
-// (SyncTerminatingPod, pkg/kubelet/kubelet.go; UnprepareResources, pkg/kubelet/cm/dra/manager.go),
-// and sends no Event when it fails.
+// DRAUnprepareFailing is a DRA driver that does not release the device of a resource claim. The kubelet calls it when all containers have ended,
+// and before it writes that (SyncTerminatingPod, pkg/kubelet/kubelet.go; UnprepareResources, pkg/kubelet/cm/dra/manager.go). It sends no Event
+// when the call fails.
 var DRAUnprepareFailing = &diagnose.Rule{
 	Cause:  "DRAUnprepareFailing",
 	Phases: []diagnose.Phase{diagnose.DynamicResources},
@@ -50,17 +49,23 @@ var DRAUnprepareFailing = &diagnose.Rule{
 		First: "read the log of {dpod} and repair the error that it names",
 		Avoid: "editing dra_manager_state (device never released)",
 		Meaning: "The pod has a device, such as a GPU, by a resource claim (dynamic resource allocation). " +
-			"When its containers have ended, the kubelet has the claim's driver on this node release the device (NodeUnprepareResources). " +
+			"When its containers have ended, the kubelet calls the claim's driver on this node to release the device " +
+			"(NodeUnprepareResources). " +
 			"Until that succeeds the pod keeps its phase and its volumes. " +
-			"The kubelet tries again every 10 to 15 seconds without end, and tells it in its log only.",
-		Evidence: []string{"All containers and the sandbox have ended, a minute ago or more, and the kubelet has not written that they have. " +
-			"Its checkpoint of prepared claims (dra_manager_state) still has the claim for this pod, and for no other one. " +
-			"The number of its failed attempts has grown at least twice since (dra_operations_duration_seconds). " +
-			"A driver is not registered when plugins_registry has no socket of its name and the kubelet has not called it since. " +
-			"What became of its calls is counted for each driver (dra_grpc_operations_duration_seconds). " +
-			"It is proved when no other pod of the node can be at this step: what the kubelet counts names no pod. " +
-			"Of several drivers the kubelet calls none after the one that fails, so that one which it has not called is only inferred not to be registered, and not when another one fails. " +
-			"A driver that is away while its pod is replaced comes back within a minute."},
+			"The kubelet tries again every 10 to 15 seconds without end, and reports it in its log only.",
+		Evidence: []string{
+			"All containers and the sandbox ended a minute ago or more, and the kubelet has not written that into the pod's status. A " +
+				"driver that is away while its pod is replaced comes back within that minute.",
+			"The kubelet's checkpoint of prepared claims (dra_manager_state) still has the claim for this pod, and for no other pod.",
+			"The kubelet's count of failed attempts has grown at least twice since then (dra_operations_duration_seconds).",
+			"The results of the kubelet's calls are counted for each driver (dra_grpc_operations_duration_seconds).",
+			"A driver is not registered if plugins_registry has no socket of its name and the kubelet has not called it since then.",
+			"It is proved if no other pod of the node can be at this step, because the kubelet's counts name no pod. Otherwise it is " +
+				"inferred.",
+			"If the pod has several drivers, the kubelet calls none after the one that fails. A driver that was not called is then only " +
+				"inferred to be unregistered.",
+			"A driver that was not called is not reported while another driver fails.",
+		},
 		Remedy: "Read the log of {dpod} and repair the error that it names. The kubelet retries within 15 seconds. " +
 			"To find that pod: kubectl get pods -A --field-selector spec.nodeName={node}.",
 		Danger: "Do not force-delete the pod: the scheduler then gives its device to another pod while the driver still has it prepared for this one. " +
@@ -74,15 +79,17 @@ var DRAUnprepareFailing = &diagnose.Rule{
 					"In future, delete a driver only when no pod uses it any more.",
 			},
 			{
-				Name:    evidence.CallUnanswered,
-				Meaning: "Nobody answers at the driver's socket: its process has ended without taking the socket away, and nothing has started it again.",
-				First:   "look at {dpod} for a container that does not run or keeps restarting, and bring the driver back",
-				Remedy:  "Look at {dpod} for a container that does not run or keeps restarting. Its log shows why. Bring the driver back. The kubelet retries within 15 seconds.",
+				Name: evidence.CallUnanswered,
+				Meaning: "Nothing responds at the driver's socket: its process has exited without removing the socket, and nothing has started " +
+					"it again.",
+				First:  "look at {dpod} for a container that does not run or keeps restarting, and bring the driver back",
+				Remedy: "Look at {dpod} for a container that does not run or keeps restarting. Its log shows why. Bring the driver back. The kubelet retries within 15 seconds.",
 			},
 			{
-				Name:    evidence.CallTimedOut,
-				Meaning: "The driver takes the call and does not answer: it waits for its device, for a lock or for the API server. The kubelet gives up after 45 seconds and asks again.",
-				First:   "read the log of {dpod}; on the node: ps -eLo pid,stat,wchan:30,comm | grep ' D' shows threads in D state",
+				Name: evidence.CallTimedOut,
+				Meaning: "The driver takes the call and does not respond: it waits for its device, for a lock or for the API server. The kubelet " +
+					"gives up after 45 seconds and calls again.",
+				First: "read the log of {dpod}; on the node: ps -eLo pid,stat,wchan:30,comm | grep ' D' shows threads in D state",
 				Remedy: "Read the log of {dpod}. On the node: ps -eLo pid,stat,wchan:30,comm | grep ' D' shows threads in D state, among them the driver's. " +
 					"If the device is well: ask the driver's owner, then restart that pod, which ends hung locks and requests. The kubelet retries within 15 seconds.",
 			},
@@ -93,8 +100,8 @@ var DRAUnprepareFailing = &diagnose.Rule{
 	},
 }
 
-// unprepares says until when it is known whether the kubelet fails: its counts have to be read for so long, and what is known of an
-// attempt that succeeded is that the next one tells.
+// unprepares returns what is open until it is known whether the kubelet fails. Its counts have to be read for that long. After an attempt that
+// succeeded, the next one tells.
 func unprepares(p *fact.View) []diagnose.Open {
 	switch {
 	case !waitsForClaims(p):
@@ -126,15 +133,13 @@ func unprepareFails(p *fact.View) []diagnose.Finding {
 	return out
 }
 
-// The variants: unregistered is a driver that the kubelet does not know, inAnswer one that
-// answers, and others stands for a pod that is not known to be the only one.
 const (
-	unregistered = "NotRegistered"
-	inAnswer     = "ErrorInAnswer"
-	others       = "Others"
+	unregistered = "NotRegistered" // the family of a driver that the kubelet does not know
+	inAnswer     = "ErrorInAnswer" // the variant of a driver that responds with an error about the claim
+	others       = "Others"        // the variant of a pod that may not be the only one at this step
 )
 
-// A claimDriver is a driver, and the pod's claims that nobody else has and that it has devices in.
+// A claimDriver is a driver, and the pod's claims for which it has prepared devices and that no other pod has.
 type claimDriver struct {
 	evidence.ClaimDriver
 	claims []string
@@ -159,9 +164,8 @@ func claimDrivers(p *fact.View) []claimDriver {
 	return all
 }
 
-// calledFor counts the drivers of all claims of the pod. A driver of a shared claim counts too:
-// the kubelet forgets the pod before it calls anybody, and when another driver has failed, it
-// calls that one when it tries again (unprepareResources, pkg/kubelet/cm/dra/manager.go).
+// calledFor counts the drivers of all claims of the pod. A driver of a shared claim counts too: the kubelet forgets the pod before it calls any
+// driver, and when another one has failed, it calls that driver at the next try (unprepareResources, pkg/kubelet/cm/dra/manager.go).
 func calledFor(p *fact.View) int {
 	var names []string
 	for i := range p.Claims {
@@ -192,9 +196,8 @@ func (d *claimDriver) anotherFails(p *fact.View) bool {
 	return false
 }
 
-// fails reports whether the driver is what fails, and how; alone that the pod has no other one.
-// The kubelet calls them in any order and stops at the first one that fails: that it has not
-// called one of some proves nothing about that one.
+// fails reports whether the driver fails, and how. Alone is whether the pod has no other driver. The kubelet calls drivers in any order and stops
+// at the first one that fails, so a missing call proves nothing about one of several.
 func (d *claimDriver) fails(p *fact.View, alone bool) (diagnose.Finding, bool) {
 	f, only := diagnose.Finding{Confidence: diagnose.Inferred}, onlyOneUnprepares(p)
 	if only {
@@ -228,16 +231,15 @@ func waitsForClaims(p *fact.View) bool {
 	return fact.HoldsClaims(p) && !p.ContainersEnded() && len(fact.AppTasks(p)) == 0
 }
 
-// patienceWithClaims returns for how long a pod must have made no progress to be stuck without
-// a known cause when its claims are to be released, as PatienceWithVolumes does of volumes; 0
-// for other pods.
+// patienceWithClaims returns for how long a pod whose claims are to be released must have made no progress to be stuck without a known cause; 0 for
+// other pods. PatienceWithVolumes is the same for volumes.
 func patienceWithClaims(p *fact.View) time.Duration {
 	if !waitsForClaims(p) {
 		return 0
 	}
 	k := &p.Node.Kubelet
 	switch {
-	case k.VolumeCallsRead.IsZero(): // nobody may ask it
+	case k.VolumeCallsRead.IsZero(): // its metrics may not be readable
 		return fact.ClaimRetry
 	case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause, !failsToUnprepare(p) && failedAttempt(p) != nil:
 		return fact.Retries // the next attempt tells
@@ -245,22 +247,21 @@ func patienceWithClaims(p *fact.View) time.Duration {
 	return fact.UntilCounted(p, fact.ClaimTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
 }
 
-// mayFailToUnprepare reports whether what the kubelet counts does not rule out that it fails to have claims of the pod
-// unprepared: an attempt has failed, which may be another pod's, or the next one is yet to be counted.
+// mayFailToUnprepare reports whether the kubelet's counts do not rule out that it fails to unprepare claims of the pod: an attempt has failed, which
+// may be another pod's, or the next one is yet to be counted.
 func mayFailToUnprepare(p *fact.View) bool {
 	return failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(fact.CountedSince(p)) < fact.ClaimTry.With(p)
 }
 
-// failedAttempt returns the kubelet's last failed attempt at claims since the pod is at its present stage, nil when there was
-// none lately.
+// failedAttempt returns the kubelet's last failed attempt to unprepare claims since the pod reached its present stage; nil when there was none
+// lately.
 func failedAttempt(p *fact.View) *evidence.ClaimCall {
 	return fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool { return c.Status == evidence.ClaimsFailed })
 }
 
-// failsToUnprepare reports whether the kubelet fails to have claims of a pod of this node
-// unprepared: attempts failed at least twice since the pod is at its present stage, or once
-// because a driver did not answer in time, and lately. What the kubelet fails at while it cannot write its checkpoint
-// does not count (CheckpointFails).
+// failsToUnprepare reports whether the kubelet fails to unprepare claims of a pod of this node. Since the pod reached its present stage, and lately,
+// attempts failed at least twice, or once because a driver did not respond in time. Failures while the kubelet cannot write its checkpoint do not
+// count (CheckpointFails).
 func failsToUnprepare(p *fact.View) bool {
 	since := p.UnchangedSince
 	for i := range p.Node.Kubelet.Shortages {
@@ -288,8 +289,8 @@ func unprepareTimedOut(p *fact.View) bool {
 	return false
 }
 
-// onlyOneUnprepares reports whether this was the only pod of the node that the kubelet could
-// be having claims unprepared for, since it is at its present stage.
+// onlyOneUnprepares reports whether this was the only pod of the node whose claims the kubelet could be unpreparing, since it reached its present
+// stage.
 func onlyOneUnprepares(p *fact.View) bool {
 	return p.Node.Unpreparing == 1 && !p.Node.UnpreparingUntil.After(p.UnchangedSince)
 }

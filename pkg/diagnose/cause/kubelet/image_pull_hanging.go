@@ -9,8 +9,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// another is the variant of ImagePullHanging in which the download that does not move had begun before
-// the pod's pull.
+// another is the variant of ImagePullHanging in which the stalled download had begun before the pod's pull.
 const another = "Another"
 
 // forVolume is the variant of ImagePullHanging in which the image is for a volume.
@@ -19,8 +18,8 @@ const forVolume = "ForVolume"
 // eventsExact is how exact the times of the kubelet's Events are.
 const eventsExact = time.Second
 
-// ImagePullHanging is a pull of an image that does not move: the pod is deleted meanwhile, and the
-// kubelet completes the pull before it turns to the deletion.
+// ImagePullHanging is an image pull that does not move. The pod was deleted during the pull, and the kubelet completes the pull before it turns to
+// the deletion.
 //
 // The worker of kubelet 1.36 waits whether images are pulled side by side or one after the other (serializeImagePulls).
 // In the second case it also waits for pulls of other pods, for which containerd may not have been asked yet. While a
@@ -56,19 +55,32 @@ var ImagePullHanging = &diagnose.Rule{
 		First: "on the node: {curl} (HTTP 401 is fine); repair the image's registry, proxy or network",
 		Avoid: "rm below /var/lib/containerd (other pods' images)",
 		Meaning: "The kubelet completes the start of a container before it turns to the deletion, and the pull of its image is part of that. The deletion does not cancel it. " +
-			"containerd gives a pull up of which data came and nothing more for five minutes (image_pull_progress_timeout); the pod then terminates. " +
-			"A pull of which not even the first MiB of a layer has come is not given up by containerd 2.4, unless use_local_image_pull is set. It may hang without end. " +
-			"With serializeImagePulls, which is the default, the kubelet pulls one image after the other: " +
-			"a pod then also waits for the pulls of other pods before it.",
-		Evidence: []string{"The kubelet has told of the pull in an Event, and has told nothing of that container since, nor that it stops one. It has run since then, and gets through to the API server. " +
-			"The pod's sandbox runs, the container is yet to be created, and nothing else of the start is under way; containers before it may run. " +
-			"For " + fact.Download.String() + ", the pull has lasted and containerd has stored nothing of any image, nor has the node's clock been set for that long. " +
-			"containerd has at least one download that is not complete, and has its file open (ingest in its content store), but none of the parts of images that it has (blobs), as it would to unpack one; and none of its threads is blocked, as by a disk. " +
-			"It stores a MiB at a time: less than 12 KiB in a second look the same. " +
-			"It is inferred: Events can be written by others, and which download is for which image is not known: the pod may wait for something else, as for the kubelet's credential provider, while the download of another image hangs. " +
-			"Where containerd's open files cannot be read, a download counts of which nothing has come, unless it is from before the pull and before nodeagent's connection to containerd, or one which moved less than five minutes before the pull began, or since. " +
-			"A pull that hangs before its first download, as one whose registry does not send the manifest, is not found. " +
-			"Nor is one that hangs beside another that moves, or of a container that has run before."},
+			"With serializeImagePulls, which is the default, the kubelet pulls one image after the other. A pod then also waits for " +
+			"the pulls of other pods before it.\n\n" +
+			"containerd gives up a pull that got data and then nothing more for five minutes (image_pull_progress_timeout). The pod " +
+			"then terminates. " +
+			"containerd 2.4 does not give up a pull without even the first MiB of a layer, unless use_local_image_pull is set. Such " +
+			"a pull may hang without end.",
+		Evidence: []string{
+			"The kubelet has reported the pull in an Event. Since then it has reported nothing about that container, nor that it stops " +
+				"a container.",
+			"The kubelet has run since then, and reaches the API server.",
+			"The pod's sandbox runs, the container is not created yet, and nothing else of the start is in progress. Containers before " +
+				"it may run.",
+			"The pull has lasted for " + fact.Download.String() + ", and containerd has stored nothing of any image in that time. " +
+				"The node's clock was not set in that time, either.",
+			"containerd stores a MiB at a time, so a download of less than 12 KiB in a second looks the same.",
+			"containerd has at least one incomplete download, and has its file open (ingest in its content store). It has no part of an " +
+				"image open (blobs), as it would to unpack one.",
+			"No thread of containerd is blocked, as by a disk.",
+			"If containerd's open files cannot be read: a download with data counts if it moved less than five minutes before the pull " +
+				"began, or since. One without data does not count if it is older than the pull and older than nodeagent's connection to " +
+				"containerd.",
+			"It is inferred. Events can be written by others. Which download is for which image is not known: the pod may wait for " +
+				"something else, such as the kubelet's credential provider, while another image's download hangs.",
+			"Not found: a pull that hangs before its first download (the registry does not send the manifest) or beside a download that " +
+				"moves, and a pull for a container that has run before.",
+		},
 		Remedy: "On the node: {curl} shows whether the registry responds (HTTP 401 is fine). Do the same for a mirror. " +
 			"Check its load, a proxy or mirror in between, and the node's network. The kubelet stops the pod when the pull ends or fails; the pull has no time limit of the kubelet's own. " +
 			"journalctl -u containerd shows which images containerd gives up. " +
@@ -98,13 +110,12 @@ var ImagePullHanging = &diagnose.Rule{
 	},
 }
 
-// hangingPull returns the pull of an image for the pod that the kubelet waits for, and the download that
-// was updated last of those that are not complete, when no download moves; nil when it is not so, or not
-// known.
+// hangingPull returns the pull of an image that the kubelet waits for, and the incomplete download that was updated last, when no download moves;
+// nil when one moves, or that is not known.
 func hangingPull(p *fact.View) (*evidence.Pull, *evidence.Download) {
 	n := &p.Node
 	pull, patience, read := fact.Pull(p), fact.Download.With(p), n.Time
-	// By a clock that was set lately what is new may look old.
+	// If the clock was set lately, what is new may look old.
 	if pull == nil || read.Sub(pull.Since) < patience || !n.ClockSet.IsZero() && read.Sub(n.ClockSet) < patience ||
 		storesBlocked(n) {
 		return nil, nil
@@ -126,15 +137,14 @@ func hangingPull(p *fact.View) (*evidence.Pull, *evidence.Download) {
 		return nil, nil
 	}
 	if c := n.Containerd.Content; c != nil {
-		// What is not open was left by a pull that has ended. What is read is an image that is unpacked,
-		// and may be the pod's.
+		// A download that is not open was left by a pull that has ended. A part of an image that is read is being unpacked, and may be the pod's.
 		if c.Ingests <= complete || c.Blobs > 0 {
 			return nil, nil
 		}
 		return pull, last
 	}
-	// One of which nothing has come and that is older than the connection to containerd may be left from
-	// before a restart of it: its lease is kept for a day.
+	// A download without data that is older than the connection to containerd may be left from before a restart of containerd: its lease is kept for
+	// a day.
 	if last.Offset == 0 && last.Updated.Before(pull.Since) && last.Updated.Before(n.Containerd.ConnectedSince) ||
 		last.Offset > 0 && pull.Since.Sub(last.Updated) >= fact.DownloadGivenUp {
 		return nil, nil
@@ -142,9 +152,9 @@ func hangingPull(p *fact.View) (*evidence.Pull, *evidence.Download) {
 	return pull, last
 }
 
-// pullMoved returns when a download has moved last, or was complete and not yet on the disk, while the kubelet waits for an image: the pod
-// then starts, and ends, by itself. It is zero when that was long ago, or the kubelet waits for none. What moved in the future
-// was told by a clock that has been set since.
+// pullMoved returns when a download last moved, or was complete and not yet on the disk, while the kubelet waits for an image. The pod then starts,
+// and ends, by itself. It is zero when that was long ago, or when the kubelet waits for no image. A time in the future is from a clock that has
+// been set since.
 func pullMoved(p *fact.View) time.Time {
 	var last time.Time
 	if fact.Pull(p) == nil {
@@ -158,9 +168,9 @@ func pullMoved(p *fact.View) time.Time {
 	return last
 }
 
-// stuckBesideOthers returns since when a download has not moved that may be of the pull, while others do: which of them is the pod's is
-// not known. It is zero where one that began no later moves: containerd fetches three layers of an image at a time
-// (max_concurrent_downloads), and the others wait for that.
+// stuckBesideOthers returns since when a download that may be of the pull has not moved while others do. Which of them is the pod's is not known. It
+// is zero if a download that began no later moves: containerd fetches three layers of an image at a time (max_concurrent_downloads), and the
+// others wait for these.
 func stuckBesideOthers(p *fact.View) (since time.Time) {
 	pull, all := fact.Pull(p), p.Node.Containerd.Downloads
 	if pull == nil || pullMoved(p).IsZero() {
@@ -179,8 +189,7 @@ func stuckBesideOthers(p *fact.View) (since time.Time) {
 	return since
 }
 
-// storesBlocked reports whether a thread of containerd is blocked: it may be the disk that does not take
-// what comes.
+// storesBlocked reports whether a thread of containerd is blocked. The disk may be what does not take the data.
 func storesBlocked(n *evidence.Node) bool {
 	return slices.ContainsFunc(n.Blocked, func(t evidence.Task) bool { return t.Owner == "containerd" })
 }

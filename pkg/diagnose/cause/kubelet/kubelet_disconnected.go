@@ -9,8 +9,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// KubeletDisconnected is a kubelet that runs and does not get through to the API server, or is
-// refused there: it is not told of deletions, and cannot tell what it has done.
+// KubeletDisconnected is a kubelet that runs and does not reach the API server, or is refused there. It receives no deletions, and cannot write what
+// it has done.
 var KubeletDisconnected = &diagnose.Rule{
 	Cause:  "KubeletDisconnected",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.Sandbox, diagnose.FinalDelete, diagnose.PhaseUnknown},
@@ -38,14 +38,27 @@ var KubeletDisconnected = &diagnose.Rule{
 		First: "on the node: journalctl -u kubelet -n 50 (x509 or Unauthorized: its certificate; timeout: the network)",
 		Avoid: "out-of-service taint (containers still run)",
 		Meaning: "The kubelet watches the API server for deletions, and writes there what it has done. Without that its pods run on as they were. " +
-			"After some 50 seconds the node controller makes the Node's condition Ready Unknown (reason NodeStatusUnknown), and five minutes later it deletes the node's pods, which stay Terminating. " +
+			"After some 50 seconds the node controller makes the Node's condition Ready Unknown (reason NodeStatusUnknown). " +
+			"Five minutes later it deletes the node's pods, which stay Terminating. " +
 			"nodeagent reaches the API server by another way, with other credentials.",
-		Evidence: []string{"The condition Ready of the Node is Unknown with the reason NodeStatusUnknown, in answers of the API server over thirty seconds, with the same lastTransitionTime. A kubelet that gets through corrects that within ten. " +
-			"The kubelet's process has been there for a minute, or the one before was not heard either. It is neither stopped nor blocked, and its port completes a TLS handshake within three seconds: it is not too short of processors to be heard; one that has been silent there for twenty seconds is given thirty more. " +
-			"The pod is past its deadline. Either its containers run, and nobody has begun to stop them though containerd and the shim answer; or no process of them is left, nothing is under way, and no container waits to be started again. " +
-			"Nothing is said when Ready has become Unknown so late that the kubelet was heard after the deletion and is the same since, or for a minute in which it could have written that the pod has ended: something else has held the pod before. " +
-			"It is inferred: why the kubelet is not heard does not show. It is proved when the kubelet does not take nodeagent's token any more, which the API server takes: the kubelet has the API server review tokens, and cannot. Ready was Unknown before the deletion then, or before the last of the pod was gone from the node. " +
-			"That shows only where the cluster has signed the kubelet's certificate. A static pod is not judged."},
+		Evidence: []string{
+			"The condition Ready of the Node is Unknown with the reason NodeStatusUnknown. Responses of the API server over thirty " +
+				"seconds show the same lastTransitionTime. A kubelet that gets through corrects it within ten.",
+			"The kubelet's process has been there for a minute, or the one before was not heard either. It is neither stopped nor " +
+				"blocked.",
+			"The kubelet's port completes a TLS handshake within three seconds, so CPU pressure does not keep it from being heard. If " +
+				"it did not respond for twenty seconds, it gets thirty more.",
+			"The pod is past its deadline. Its containers run, and nothing has begun to stop them although containerd and the shim " +
+				"respond.",
+			"Or no process of its containers is left, nothing is in progress, and no container waits to be started again.",
+			"It is inferred, because the reason why the kubelet is not heard does not show.",
+			"It is proved if the kubelet does not accept nodeagent's token and the API server does: the kubelet cannot have the API " +
+				"server review tokens. This shows only where the cluster signed the kubelet's certificate.",
+			"For that proof, Ready was Unknown before the deletion, or before the last of the pod was gone from the node.",
+			"Not reported if something else held the pod before Ready became Unknown: the kubelet was heard after the deletion and is " +
+				"the same since, or it had a minute to write that the pod has ended.",
+			"Not reported for a static pod.",
+		},
 		Remedy: "On the node: journalctl -u kubelet -n 50 shows why. The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2. " +
 			"Unauthorized, x509 or system:anonymous: repair the kubelet's credentials. " +
 			"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem shows when its certificate expires. " +
@@ -66,7 +79,7 @@ var KubeletDisconnected = &diagnose.Rule{
 		case p.Delivery.Untold:
 			f.Variants = []string{untold}
 		case len(fact.AppTasks(p)) > 0 || p.CNI.State != fact.Unseen || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
-			return diagnose.Result{} // somebody may be at work on it
+			return diagnose.Result{} // something may be in progress for it
 		case fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)):
 			return diagnose.Result{} // it could have written so, and has not
 		case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.BackedOff }):
@@ -79,8 +92,8 @@ var KubeletDisconnected = &diagnose.Rule{
 	},
 }
 
-// explains reports whether nothing else than the lost connection can have the pod be as it is: it
-// was noted before that began, and what is left to be done takes the API server. A sandbox does not.
+// explains reports whether nothing but the lost connection can hold the pod: the loss was noted before the hold began, and all that is left to do
+// takes the API server. A sandbox that is left does not.
 func explains(p *fact.View, untold bool) bool {
 	noted := p.NodeTime(p.Node.Ready.Transition)
 	if untold {
@@ -89,5 +102,5 @@ func explains(p *fact.View, untold bool) bool {
 	return !noted.After(p.UnchangedSince) && p.NothingLeft()
 }
 
-// untold is the variant of a pod of which the kubelet does not know that it is deleted.
+// untold is the variant of a pod whose deletion the kubelet has not received.
 const untold = "Untold"

@@ -8,8 +8,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// KubeletDown is a node whose kubelet does not run, does not stay up, or has been stopped by a
-// signal.
+// KubeletDown is a node whose kubelet does not run, does not stay up, or has been stopped by a signal.
 var KubeletDown = &diagnose.Rule{
 	Cause: "KubeletDown",
 	Phases: []diagnose.Phase{
@@ -39,26 +38,37 @@ var KubeletDown = &diagnose.Rule{
 		Seen:  []string{"{proof}", "Without the kubelet no pod of the node is stopped, unmounted or removed; its containers keep running"},
 		First: "on the node: journalctl -u kubelet -n 100 shows why it exited; then systemctl start kubelet (containers keep running)",
 		Avoid: "a reboot (ends all pods of the node)",
-		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and asks the API server for the final delete. " +
+		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and sends the API " +
+			"server the delete with grace period 0. " +
 			"Containers keep running without a kubelet. After some 50 seconds the node turns NotReady.",
-		Evidence: []string{"No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
-			"One was seen before, or the node refuses connections to the kubelet's port, where it has answered before, which a network policy could do as well: else it may be part of a program with another name, and nothing is said; nor while it answers. " +
-			"Without a process that was seen before it is inferred. " +
-			"A kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal. A kubelet that is restarted is back sooner. " +
-			"One does not stay up when each reading of three minutes found none, or one that was not a minute old, one was found three minutes ago, and one of those that were found is gone again."},
+		Evidence: []string{
+			"In readings over twenty seconds, no process has one of the kubelet's names: kubelet; kubelite of MicroK8s; k3s-server and " +
+				"k3s-agent of K3s. A kubelet that is restarted is back sooner.",
+			"A kubelet process was seen before. Or the node refuses connections to the kubelet's port, which responded before; a " +
+				"network policy could refuse them as well.",
+			"Stopped: a kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal.",
+			"Restarts: each reading of three minutes found no kubelet, or one that was less than a minute old. One was found three " +
+				"minutes ago, and one of those found is gone again.",
+			"It is inferred if no kubelet process was seen before.",
+			"Not reported if neither a process was seen nor the port responded before: the kubelet may be part of a program with " +
+				"another name.",
+			"Not reported while the kubelet responds.",
+		},
 		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 show why it exited. " +
 			"Repair the cause, then: systemctl start kubelet. Containers keep running. {units}.",
 		Danger: "Do not force-delete the pods of this node: their containers keep running, with their volumes. A StatefulSet then starts the same pod twice. " +
 			"Do not reboot the node without asking: that ends all its pods.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
-			Meaning: "The kubelet's process is stopped: somebody or something sent it SIGSTOP.",
+			Meaning: "The kubelet's process is stopped: it received SIGSTOP.",
 			First:   "ask who stopped it, then resume it, on the node: {continue}",
 			Remedy:  "Find out who or what stopped the kubelet: it may be maintenance of the node. Then, on the node: {continue}. The kubelet then resumes where it was.",
 		}, {
 			Name: restarts,
 			Meaning: "Something ends the kubelet as soon as it is started: an error in its configuration, or a client certificate that has expired. " +
-				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for bootstrap-kubelet.conf); elsewhere it may run, and KubeletDisconnected is told.",
+				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for " +
+				"bootstrap-kubelet.conf). " +
+				"Elsewhere it may run, and KubeletDisconnected is reported.",
 			First: "on the node: journalctl -u kubelet -n 50 shows why it exits (bootstrap-kubelet.conf: its client certificate has expired)",
 			Remedy: "On the node: journalctl -u kubelet -n 50 shows why it exits. {units}. " +
 				"If the log names bootstrap-kubelet.conf, the kubelet's client certificate has expired or is missing. " +
@@ -93,18 +103,15 @@ var KubeletDown = &diagnose.Rule{
 	},
 }
 
-// answers reports whether somebody answers as the kubelet: it may have come back under
-// another name.
+// answers reports whether the kubelet's port responds: the kubelet may have come back under another name.
 func answers(k *evidence.KubeletService) bool {
 	return k.Health == "ok" || strings.HasPrefix(k.Health, "failing checks: ")
 }
 
-// refused is the variant in which nobody listens on the kubelet's port, and restarts the family
-// of a kubelet that does not stay up.
 const (
-	refused  = "Refused"
-	restarts = "Restarts"
+	refused  = "Refused"  // the variant in which the kubelet's port refuses connections
+	restarts = "Restarts" // the family of a kubelet that does not stay up
 )
 
-// units are what systemd calls the kubelet elsewhere.
+// units are the names of the kubelet's systemd unit on other distributions.
 var units = diagnose.Choice{Text: "The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2, k0scontroller or k0sworker with k0s"}

@@ -8,16 +8,16 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The families of KubeletLate: why the kubelet has not begun. The one without a name is for what does not show.
+// The families of KubeletLate: why the kubelet has not begun. There is none where the reason does not show.
 const (
 	throttled = "Throttled"
 	starved   = "Starved"
 	watchLost = "WatchLost"
 )
 
-// KubeletLate is a kubelet that is there and has not begun to stop a pod that is past its deadline. From Kubernetes 1.34 on
-// it says in the pod's status which generation of the pod it acts upon, and a deletion raises that
-// (SyncTerminatingPod and generateAPIPodStatus, pkg/kubelet).
+// KubeletLate is a kubelet that runs and has not begun to stop a pod that is past its deadline. From Kubernetes 1.34 on the kubelet writes into the
+// pod's status which generation of the pod it acts upon, and a deletion raises the generation (SyncTerminatingPod and generateAPIPodStatus,
+// pkg/kubelet).
 //
 // CPU pressure alone is no reason: the kubelet has a cgroup of its own, and gets its share. A lost watch leaves no
 // trace on the node; it shows only in which deletions the kubelet has acted upon. Every other cause may be the reason
@@ -57,25 +57,31 @@ var KubeletLate = &diagnose.Rule{
 		Avoid: "a force delete (containers still run)",
 		Meaning: "A deletion raises the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon. " +
 			"Here that is an older one, though the grace period is over: the kubelet has not begun to stop the pod, and the stop signal has not been sent. " +
-			"It completes first what it is at for this pod, such as to end a container for its liveness probe with the whole grace period.",
-		Evidence: []string{"The kubelet's process is there and nobody has stopped it. " +
-			"For a minute the pod has been past its deadline, the kubelet has not been started anew, and the Node has not become Ready. " +
-			"No image is pulled for the pod, and no command of the runtime is under way. Of the families the first one that applies is told. " +
-			"Where the kubelet gets CPU time, all containers run, or nothing of the pod has been started, and the Node is Ready: " +
-			"a kubelet that the API server does not hear is KubeletDisconnected. " +
-			"That the watch is lost is told when pods of two namespaces wait, none deleted later has been begun with, " +
-			"and the kubelet's health check has been ok for so long after the deletion that it would show a main loop that hangs. " +
-			"Without a reason the pod has also made no progress for as long as Unknown waits. " +
-			"It is always inferred. Before Kubernetes 1.34 the kubelet writes no status.observedGeneration, and nothing is said."},
+			"The kubelet first completes what it has begun for this pod, such as stopping a container for its liveness probe with " +
+			"the whole grace period.",
+		Evidence: []string{
+			"The pod's metadata.generation is newer than its status.observedGeneration.",
+			"The kubelet's process is there, and is not stopped by a signal.",
+			"For a minute the pod has been past its deadline, the kubelet has not been restarted, and the Node has not become Ready.",
+			"No image is pulled for the pod, and no runtime command is in progress.",
+			"If the kubelet gets CPU time: all containers run, or nothing of the pod has been started, and the Node is Ready. A kubelet " +
+				"that the API server does not hear is KubeletDisconnected.",
+			"WatchLost: pods of two namespaces wait, and the kubelet has begun to stop none deleted later. Its health check has been ok " +
+				"for so long after the deletion that a hanging main loop would show.",
+			"Without a reason: the pod has also made no progress for as long as Unknown waits.",
+			"It is always inferred. The first family that applies is reported.",
+			"Not reported before Kubernetes 1.34: the kubelet writes no status.observedGeneration.",
+		},
 		Remedy: "On the node, find what the kubelet began for this pod before the deletion and has not finished: " +
 			"journalctl -u kubelet --since=-10min | grep {podnamespace}/{podname}. " +
 			"If nothing is in progress there, and more than six minutes have passed since the deletion: systemctl restart kubelet. " +
 			"It lists its pods again, and containers keep running. {units}.",
 		Danger: "Do not force-delete the pod: its containers keep running. A StatefulSet then starts the same pod twice.",
 		Families: []diagnose.Family{{
-			Name:    throttled,
-			Meaning: "The CPU quota of the kubelet's control group, or of one above it, is used up in nearly every period, so the kubelet hardly runs.",
-			First:   "on the node: raise the CPU limit of {group} (cpu.max; with systemd, CPUQuota= of its unit)",
+			Name: throttled,
+			Meaning: "The CPU quota of the kubelet's cgroup, or of one above it, is used up in nearly every period, so the kubelet hardly " +
+				"runs.",
+			First: "on the node: raise the CPU limit of {group} (cpu.max; with systemd, CPUQuota= of its unit)",
 			Remedy: "On the node, raise or remove the CPU limit of {group}. With systemd: systemctl set-property UNIT CPUQuota= " +
 				"(UNIT: its last name, as kubelet.service; no value: no limit). " +
 				"Else write max into the group's cpu.max (cgroup v1: -1 into cpu.cfs_quota_us). The kubelet then stops the pod by itself; it needs no restart.",
@@ -88,7 +94,7 @@ var KubeletLate = &diagnose.Rule{
 				"So that it does not happen again, reserve CPU for the system (kubeReserved and systemReserved of the kubelet).",
 		}, {
 			Name: watchLost,
-			Meaning: "The kubelet hears of deletions over a watch of the API server. That one no longer delivers, " +
+			Meaning: "The kubelet receives deletions over a watch of the API server. The watch no longer delivers, " +
 				"while the kubelet still renews its Lease, so the Node stays Ready.",
 			First: "on the node: systemctl restart kubelet (containers keep running)",
 			Remedy: "On the node: systemctl restart kubelet. It lists its pods again and stops the deleted ones; containers keep running. {units}. " +
@@ -124,16 +130,16 @@ var KubeletLate = &diagnose.Rule{
 	},
 }
 
-// awaitsKubelet reports whether the kubelet runs and has not begun to stop the pod, by its status, though nothing is seen that it
-// completes first. Where nodeagent's own update of the status is refused, the kubelet's may be too.
+// awaitsKubelet reports whether the kubelet runs and, by the pod's status, has not begun to stop the pod, though nothing is seen that it would
+// complete first. Where nodeagent's own update of the status is refused, the kubelet's may be too.
 func awaitsKubelet(p *fact.View) bool {
 	return p.StopAwaited && !p.Mirror && !p.ContainersEnded() && fact.OwnRefusal(p) == nil && !p.Delivery.OutOfTouch &&
 		p.Kubelet.State != fact.Gone && p.Kubelet.State != fact.Stopped &&
 		fact.Pull(p) == nil && len(p.RuntimeCommands) == 0 && len(p.NetworkSetup) == 0 && len(p.KillFailures) == 0
 }
 
-// sinceAble returns since when the kubelet could have begun at the earliest: since the deadline, its own start, and when the API server heard from
-// it again.
+// sinceAble returns the earliest time from which the kubelet could have begun: the deadline, its own start, or when the API server heard from it
+// again, whichever is last.
 func sinceAble(p *fact.View) time.Time {
 	since := fact.Latest(p.Deadline, p.Node.Kubelet.Process.Started())
 	if r := p.Node.Ready; r != nil && r.Status == "True" && !r.Transition.IsZero() {
@@ -142,13 +148,13 @@ func sinceAble(p *fact.View) time.Time {
 	return since
 }
 
-// recent is for how long what was seen of the processors is of now.
+// recent is for how long a measurement of CPU time is still current.
 const recent = time.Minute
 
-// littleUse is what somebody uses of the processors, in thousandths of one, who is not named: it leaves enough for others.
+// littleUse is the CPU use, in thousandths of a processor, below which a user of the CPU is not named: it leaves enough for others.
 const littleUse = 200
 
-// noProcessor reports whether the kubelet gets no processor, and puts why into the finding.
+// noProcessor reports whether the kubelet gets no CPU time, and puts the reason into the finding.
 func noProcessor(p *fact.View, f *diagnose.Finding) bool {
 	c := p.Node.Processors
 	switch {
@@ -176,7 +182,7 @@ func mayHear(p *fact.View) bool {
 		r != nil && r.Status == "True" && (p.Delivery.Untouched || notBegun(p))
 }
 
-// deaf reports whether the kubelet seems to hear of no deletions: pods of several namespaces wait, and it has acted upon no deletion that was
+// deaf reports whether the kubelet seems to receive no deletions: pods of several namespaces wait, and it has acted upon no deletion that was
 // requested after this one.
 func deaf(p *fact.View) bool {
 	return p.Node.Awaiting >= 2 && !p.Node.LastBegun.After(p.DeletionRequested.Add(-fact.KillLatency))

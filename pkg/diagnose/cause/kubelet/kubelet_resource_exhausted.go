@@ -9,19 +9,18 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The variants of KubeletResourceExhausted: a volume that the kubelet cannot take down, and a kubelet that does not
-// tell what it counts.
+// The variants of KubeletResourceExhausted.
 const (
-	aVolume     = "Volume"
-	unwitnessed = "Unwitnessed"
+	aVolume     = "Volume"      // the kubelet cannot tear a volume down
+	unwitnessed = "Unwitnessed" // the kubelet's counts cannot be read
 )
 
 // KubeletResourceExhausted is a kubelet that may open no file, or whose directory is on a disk that is full or
 // read-only, so that it cannot end any pod.
 //
-// When the containers have ended the kubelet has the pod's resource claims unprepared, and writes a new checkpoint
-// then, also of a pod that has none (unprepareResources, pkg/kubelet/cm/dra/manager.go). Only then does it say that the
-// containers have ended (SyncTerminatingPod, pkg/kubelet/kubelet.go).
+// When the containers have ended, the kubelet unprepares the pod's resource claims and writes a new checkpoint, also for a pod without claims
+// (unprepareResources, pkg/kubelet/cm/dra/manager.go). Only then does it write that the containers have ended (SyncTerminatingPod,
+// pkg/kubelet/kubelet.go).
 //
 // The number of the kubelet's tasks is not looked at.
 var KubeletResourceExhausted = &diagnose.Rule{
@@ -64,23 +63,37 @@ var KubeletResourceExhausted = &diagnose.Rule{
 		},
 		Seen:  []string{"All containers of the pod have exited", "{lack}", "{effect}"},
 		First: "on the node: make room for the kubelet",
-		Meaning: "When the containers of a pod have ended, the kubelet writes a file, its checkpoint of resource claims (dra_manager_state), before it says that they have ended, " +
-			"and it tears volumes down, which removes directories. Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. " +
-			"Where that fails no pod of the node terminates. Nothing is wrong with the pod.",
-		Evidence: []string{"The kubelet has lacked the same in all readings over ten seconds or more: it has all files open of the numbers that /proc/PID/limits allows, " +
-			"or the file system of its directory is read-only, has less than 1 MiB free, also for root, or no inode (statfs). " +
-			"All containers of the pod have ended, and since then, and since the kubelet lacks that, its attempts to have claims unprepared have failed twice or more (dra_operations_duration_seconds), whichever pods these were for, and none has succeeded. " +
-			"Of a disk with room for that file, 64 KiB or more, it is not said while calls of a DRA driver fail. " +
-			"Or the number of its failed attempts at volumes of the plugin of one that is left has grown (storage_operation_duration_seconds); that is inferred, and not said of a full disk, on which files can be removed, nor for want of a file when the CSI driver has answered with an error. " +
-			"A kubelet that may open no file may take no connection either and tell no counts; it is inferred then when nobody has answered on its port for ten seconds, and nothing has become of the pod for a minute. " +
-			"What is short for a moment is not told."},
+		Meaning: "When the containers of a pod have ended, the kubelet writes a file: its checkpoint of resource claims " +
+			"(dra_manager_state). Only then does it write that they have ended. " +
+			"Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. The kubelet also tears " +
+			"volumes down, which removes directories. " +
+			"Where these fail, no pod of the node terminates. Nothing is wrong with the pod.",
+		Evidence: []string{
+			"All containers of the pod have ended.",
+			"The kubelet has lacked the same resource in all readings over ten seconds or more. A shorter lack is not reported.",
+			"Open files: it has as many open as /proc/PID/limits allows.",
+			"Disk: the file system of its directory is read-only, has no free inode, or has less than 1 MiB free, for root too " +
+				"(statfs).",
+			"After both, at least two of its attempts to unprepare claims have failed, for whichever pods, and none has succeeded " +
+				"(dra_operations_duration_seconds).",
+			"Or its count of failed attempts at volumes has grown for the plugin of a volume that is left " +
+				"(storage_operation_duration_seconds).",
+			"A kubelet that may open no file may also take no connection and report no counts. Then it is enough that its port has not " +
+				"responded for ten seconds, and nothing has changed about the pod for a minute.",
+			"It is always inferred.",
+			"On a disk with room for the checkpoint (64 KiB or more), attempts to unprepare claims do not count while calls of a DRA " +
+				"driver fail.",
+			"Attempts at volumes do not count on a full disk, where files can be removed. Nor do they for a lack of open files if the " +
+				"CSI driver has responded with an error.",
+		},
 		Remedy: "On the node: make room. The kubelet retries within 15 seconds.",
 		Danger: "Do not force-delete the pods of this node: their volumes stay mounted there, with no API object tracking them. " +
 			"Their mounts from other disks stay too.",
 		Families: []diagnose.Family{
 			{
 				Name: evidence.Descriptors,
-				Meaning: "Each connection, watch and exec takes some files of the kubelet's. A limit below some tens of thousands (LimitNOFILE of its unit) is too low for it; with a higher one something leaks. " +
+				Meaning: "Each connection, watch and exec takes some of the kubelet's open files. A limit below some tens of thousands " +
+					"(LimitNOFILE of its unit) is too low for it. With a higher one something leaks. " +
 					"Probes of running pods fail too, and the kubelet restarts their containers, nodeagent's among them, which it then cannot start.",
 				First: "on the node: ls -l /proc/{pid}/fd shows the open files; then systemctl restart kubelet (containers keep running)",
 				Remedy: "On the node: ls -l /proc/{pid}/fd shows what {process} has open. Then restart it: systemctl restart kubelet. Containers keep running. " +
@@ -90,8 +103,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			},
 			{
 				Name: evidence.Space,
-				Meaning: "The kubelet ends pods before its disk is full (evictionHard), but pods that it ends need the same file written. " +
-					"What fills the disk faster than it looks, or is not in its pods, it does not stop.",
+				Meaning: "The kubelet evicts pods before its disk is full (evictionHard), but evicted pods need the same file written. " +
+					"It does not stop what fills the disk faster than it checks, or what is not in its pods.",
 				First: "on the node: {du}; remove only files known to be unneeded",
 				Avoid: "rm in the kubelet's directory (pods' data)",
 				Remedy: "On the node, find what fills the file system: {du}. Remove files known to be unneeded, such as old logs, or make the file system larger. " +
@@ -101,19 +114,21 @@ var KubeletResourceExhausted = &diagnose.Rule{
 					"Do not force-delete the pods of this node: their data stays on it, and so do their mounts.",
 			},
 			{
-				Name:    evidence.Inodes,
-				Meaning: "Each file and directory needs an inode, of which ext4 has a number that is set when it is made. Many small files use them up while there is space.",
-				First:   "on the node: {inodes}; remove only files known to be unneeded",
-				Avoid:   "rm in the kubelet's directory (pods' data)",
-				Remedy:  "On the node, find where the files are: {inodes}. Remove files known to be unneeded. The kubelet retries within 15 seconds.",
+				Name: evidence.Inodes,
+				Meaning: "Each file and directory needs an inode. ext4 has a number of inodes that is set when it is made. Many small files use " +
+					"them up while there is space.",
+				First:  "on the node: {inodes}; remove only files known to be unneeded",
+				Avoid:  "rm in the kubelet's directory (pods' data)",
+				Remedy: "On the node, find where the files are: {inodes}. Remove files known to be unneeded. The kubelet retries within 15 seconds.",
 				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of running pods, with their data. " +
 					"Do not force-delete the pods of this node: their data stays on it, and so do their mounts.",
 			},
 			{
-				Name:    evidence.ReadOnly,
-				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started, and the stop of none is completed.",
-				First:   "on the node: dmesg | grep -iE 'read-?only|i/o error' shows why: a disk error, or a manual remount",
-				Avoid:   "remount,rw after an error, unchecked (more damage)",
+				Name: evidence.ReadOnly,
+				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). " +
+					"No pod of the node can be started, and no stop of a pod is completed.",
+				First: "on the node: dmesg | grep -iE 'read-?only|i/o error' shows why: a disk error, or a manual remount",
+				Avoid: "remount,rw after an error, unchecked (more damage)",
 				Remedy: "On the node: dmesg | grep -iE 'read-?only|i/o error' shows why. " +
 					"After an error of the disk: ask the owners of this node's pods, then replace the disk or the node. " +
 					"After another error: ask these owners, then reboot the node, so that the file system is checked. " +
@@ -129,8 +144,10 @@ var KubeletResourceExhausted = &diagnose.Rule{
 	},
 }
 
-// mayLack says that it is not known whether the kubelet can write its checkpoint, that it has had no file to open for a part of the time
-// that it takes to say so, or that it lacked something until lately: its next attempt tells whether anything else is in the way.
+// mayLack returns what is open:
+//   - it is not known whether the kubelet can write its checkpoint;
+//   - the kubelet has had no file to open, but not for long enough yet;
+//   - the kubelet lacked something until lately: its next attempt tells whether anything else is in the way.
 func mayLack(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
 	if checkpointUncounted(p) {
@@ -166,16 +183,15 @@ func exhausted(p *fact.View) []diagnose.Finding {
 	return []diagnose.Finding{f}
 }
 
-// checkpointUncounted reports whether the kubelet lacks something so that it may not be able to write its checkpoint for
-// a pod, and what it counts of its attempts could not be read.
+// checkpointUncounted reports whether the kubelet lacks what it needs to write its checkpoint for a pod, and its counts of attempts could not be
+// read.
 func checkpointUncounted(p *fact.View) bool {
 	return p.Node.Kubelet.VolumeCallsError != "" && !p.ContainersEnded() && len(fact.AppTasks(p)) == 0 &&
 		slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return fact.Lacks(p, &s) })
 }
 
-// unmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
-// failed since it lacks that and since the pod is at its present stage. On a full disk it can, and a CSI driver's own
-// error is not for want of a file.
+// unmountFails returns what the kubelet lacks to tear a volume of the pod down, and the first such volume. Attempts failed since the lack began and
+// since the pod reached its present stage. A full disk does not keep it from that, and a CSI driver's own error is not from a lack of open files.
 func unmountFails(p *fact.View) (*evidence.Shortage, *evidence.Volume) {
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
@@ -193,8 +209,8 @@ func unmountFails(p *fact.View) (*evidence.Shortage, *evidence.Volume) {
 	return nil, nil
 }
 
-// unwitnessedSoon returns for how long more the kubelet must have no file to open, and tell nothing else meanwhile, for Unwitnessed: what
-// was read first of it may be some rounds younger than the pod's stage. It is 0 when it is not so.
+// unwitnessedSoon returns for how much longer the kubelet must have no file to open, and not respond, for Unwitnessed; 0 when it has a file or
+// responds. The first reading of the kubelet may be some rounds younger than the pod's stage.
 func unwitnessedSoon(p *fact.View) time.Duration {
 	k := &p.Node.Kubelet
 	for i := range k.Shortages {
@@ -206,8 +222,8 @@ func unwitnessedSoon(p *fact.View) time.Duration {
 	return 0
 }
 
-// triesAgain returns within what time the kubelet tries again, which lacked until lately what it needs to take down volumes: that
-// attempt tells whether anything else is in the way. It is 0 when it is not so. What it lacks now and then only is not waited for.
+// triesAgain returns within what time a kubelet that lacked until lately what it needs to tear volumes down tries again; 0 for another kubelet. That
+// attempt tells whether anything else is in the way. A lack that comes and goes is not waited for.
 func triesAgain(p *fact.View) time.Duration {
 	k := &p.Node.Kubelet
 	if k.LackedUntil.IsZero() || slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
@@ -218,8 +234,8 @@ func triesAgain(p *fact.View) time.Duration {
 	return max(0, fact.VolumeRetry-p.Time.Sub(k.LackedUntil))
 }
 
-// answersWithError reports whether a CSI driver has answered with an error since the kubelet lacks something and since
-// the pod is at its present stage: the kubelet has had a file for the connection, which it makes for each call.
+// answersWithError reports whether a CSI driver has responded with an error since the kubelet lacks something and since the pod reached its present
+// stage. The kubelet then had an open file for the connection, which it makes for each call.
 func answersWithError(p *fact.View, s *evidence.Shortage, driver string) bool {
 	return driver != "" && slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
 		return c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Failed() && c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut &&

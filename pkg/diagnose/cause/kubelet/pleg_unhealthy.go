@@ -9,9 +9,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// PLEGUnhealthy is a kubelet that gets no list of the node's containers from a containerd that
-// answers other requests. After three minutes its main loop does nothing any more (syncLoop,
-// pkg/kubelet/kubelet.go), and its workers for single pods wait for a new list before each of their steps
+// PLEGUnhealthy is a kubelet that gets no list of the node's containers from a containerd that responds to other requests. After three minutes its
+// main loop does nothing any more (syncLoop, pkg/kubelet/kubelet.go). Its workers for single pods wait for a new list before each of their steps
 // (podWorkerLoop, pkg/kubelet/pod_workers.go; GetNewerThan, pkg/kubelet/container/cache.go).
 //
 // containerd 2.4 asks no shim for these lists, so a shim that hangs does not break them. In the first three minutes
@@ -59,24 +58,34 @@ var PLEGUnhealthy = &diagnose.Rule{
 			"{state}",
 		},
 		First: "on the node: journalctl -u kubelet | grep PLEG shows containerd's error",
-		Meaning: "The kubelet asks containerd once a second for all sandboxes and all containers of the node (pod lifecycle event generator, PLEG). " +
-			"It then asks for the status of each pod of which something has changed. Without an answer, a pod's worker does not take its next step. After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
+		Meaning: "Once a second, the kubelet requests all sandboxes and all containers of the node from containerd (pod lifecycle event " +
+			"generator, PLEG). " +
+			"Then it requests the status of each pod that has changed. Without a response, a pod's worker does not take its next step. " +
+			"After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
 			"Containers run on as they were. The kubelet's health check stays ok for five more minutes.",
-		Evidence: []string{"The Node's condition Ready is False, and its message, which the kubelet writes every ten seconds, says that PLEG is not healthy and since when. " +
-			"It has said so twice, and was started before the last list. " +
-			"containerd has answered nodeagent for 15 seconds or more when the kubelet says so, and the pod is ten seconds past its deadline. " +
-			"It is proved for a pod that was deleted ten seconds or more after the kubelet had begun to do nothing. " +
-			"It is inferred for one that was deleted before and that nobody has begun to stop, while containerd and the shim answer; " +
-			"and for one whose containers ended after the last list, and of which nothing but the cgroup or the object has been left for 20 seconds. " +
-			"Of such a pod it is told earlier when the kubelet's metrics show that its last list is 20 seconds old or more (kubelet_pleg_last_seen_seconds), and a list is too large. " +
-			"Which list fails is what containerd answers to nodeagent, which asks for both lists and takes 64 KiB of each. A static pod is not judged."},
+		Evidence: []string{
+			"The Node's condition Ready is False. Its message, which the kubelet writes every ten seconds, reports that PLEG is not " +
+				"healthy and since when.",
+			"The kubelet has reported it twice, and was started before the last list.",
+			"When the kubelet reports it, containerd has responded to nodeagent for 15 seconds or more, and the pod is ten seconds past " +
+				"its deadline.",
+			"Which list fails is known from containerd's responses to nodeagent, which requests both lists and takes 64 KiB of each.",
+			"It is proved for a pod that was deleted ten seconds or more after the kubelet had stopped processing deletions.",
+			"It is inferred for a pod that was deleted before that, if nothing has begun to stop it although containerd and the shim " +
+				"respond.",
+			"It is inferred for a pod whose containers ended after the last list, if only its cgroup or its object has been left for 20 " +
+				"seconds.",
+			"Such a pod is reported earlier if a list is too large, and the kubelet's metrics show a last list 20 seconds old or more " +
+				"(kubelet_pleg_last_seen_seconds).",
+			"Not reported for a static pod.",
+		},
 		Remedy: "On the node: journalctl -u kubelet | grep PLEG shows what containerd has responded. Repair that. " +
 			"With the next complete list the kubelet resumes by itself.",
 		Danger: "Do not force-delete pods of this node whose containers run: they keep running. A StatefulSet then starts the same pod twice.",
 		Families: []diagnose.Family{
 			{
 				Name: tooLarge,
-				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too, and may have no more than 16 MiB: " +
+				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too. It may have no more than 16 MiB: " +
 					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
 				First: "rank pods by annotation size: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
 					"jq -r '.items[].metadata|[(.annotations|tostring|length),.namespace,.name]|@tsv' | sort -rn | head; ask the owner of the first whether that pod may go; how: see More",
@@ -92,7 +101,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 			{
 				Name: listHangs,
 				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, so does each request for all containers. " +
-					"Three such requests in a row had no answer, over " + fact.List.String() + ".",
+					"Three such requests in a row had no response, over " + fact.List.String() + ".",
 				First: "on the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads blocked on its disk; check that disk",
 				Remedy: "On the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads of containerd that are blocked on its disk. " +
 					"Check whether the disk of /var/lib/containerd works. " +
@@ -130,17 +139,15 @@ var PLEGUnhealthy = &diagnose.Rule{
 	},
 }
 
-// listClock is how much later the last list may have been than it is told: the kubelet writes when it has
-// told of it in whole seconds.
+// listClock is how much later the last list may have been than the kubelet reports: it reports that time in whole seconds.
 const listClock = time.Second
 
-// endedAfter reports whether a container has ended after a time: the kubelet needs a list of later
-// than that before it completes the deletion.
+// endedAfter reports whether a container has ended after a time. The kubelet needs a list from after that end before it completes the deletion.
 func endedAfter(p *fact.View, t time.Time) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Exit != nil && c.Exit.At.After(t) })
 }
 
-// failing returns which list containerd does not give, and the family of that.
+// failing returns which list containerd does not return, and its family.
 func failing(p *fact.View, g *evidence.PLEG) (family, list string) {
 	if list = fact.TooLarge(p); list != "" {
 		return tooLarge, list
@@ -153,18 +160,17 @@ func failing(p *fact.View, g *evidence.PLEG) (family, list string) {
 	return "", ""
 }
 
-// listTried is how long it takes until a list has been asked for three times (pkg/cri).
+// listTried is how long it takes until a list has been requested three times (pkg/cri).
 const listTried = 50 * time.Second
 
-// undecided reports whether a list has had no answer and it will be known soon whether it hangs.
+// undecided reports whether a request for a list has had no response, and it will be known soon whether it hangs.
 func undecided(p *fact.View, g *evidence.PLEG) bool {
 	return slices.ContainsFunc(p.Node.Containerd.Lists, func(l evidence.List) bool {
 		return l.Attempts > 0 && (p.Time.Sub(l.UnansweredSince) < listTried || p.Pressed && p.Time.Sub(g.Active) < fact.List.Pressed+listTried)
 	})
 }
 
-// tooLarge and listHangs are the families of PLEGUnhealthy, unread and waits the variants of what
-// that means for the pod.
+// tooLarge and listHangs are the families of PLEGUnhealthy. unread and waits are the variants of what it means for the pod.
 const (
 	tooLarge  = "ListTooLarge"
 	listHangs = "ListUnanswered"

@@ -6,12 +6,10 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// PostStartHookRunning is a postStart hook that does not end. The kubelet runs it within
-// the start of the container (startContainer,
-// pkg/kubelet/kuberuntime/kuberuntime_container.go), and its worker for the pod does not
-// turn to the deletion before that is complete (SyncPod takes a context that the deletion
-// does not cancel, pkg/kubelet/kubelet.go). A hook that sleeps or asks a port has no process on
-// the node: the kubelet does it itself (pkg/kubelet/lifecycle/handlers.go).
+// PostStartHookRunning is a postStart hook that does not end. The kubelet runs it within the start of the container (startContainer,
+// pkg/kubelet/kuberuntime/kuberuntime_container.go). Its worker for the pod turns to the deletion only when the start is complete: SyncPod takes a
+// context that the deletion does not cancel (pkg/kubelet/kubelet.go). A hook that sleeps or sends an HTTP request has no process on the node: the
+// kubelet does it itself (pkg/kubelet/lifecycle/handlers.go).
 var PostStartHookRunning = &diagnose.Rule{
 	Cause:  "PostStartHookRunning",
 	Phases: []diagnose.Phase{diagnose.Startup, diagnose.PreStop, diagnose.StopSignal},
@@ -42,23 +40,29 @@ var PostStartHookRunning = &diagnose.Rule{
 		},
 		First: "ask the pod's owner, then end the hook on the node: {end}",
 		Meaning: "The kubelet runs the postStart hook of a container right after its start, and waits for the hook's end. " +
-			"Nothing else is done about the pod until then. " +
-			"containerd reports the end of a hook when everything that holds its output has ended, too. " +
+			"Until then it does nothing else for the pod. " +
+			"containerd reports the end of a hook only when everything that holds its output has ended, too. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet). " +
 			"The grace period begins when the hook has ended.",
-		Evidence: []string{"Containerd runs a container with a postStart hook, and the kubelet has not written into the pod's status that it does. " +
-			"The kubelet and containerd have not been restarted since, and the kubelet has started no other container. " +
-			"exec: a process of the hook's name, or any after a shell, was started in the container within " + fact.HookBegins.String() + " after its first process. " +
-			"Its shim has started it, not another process of the container; it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
-			"It is proved when all other containers run, and otherwise inferred, because the kubelet may be at their start. " +
-			"With hostPID it is inferred, and shells are left out. " +
-			"Of a hook that has ended, an orphan in a process group without a leader is taken for what it has left running, where all other containers run. " +
-			"sleep: the container's first process was started less long ago than the hook sleeps. " +
-			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
-			"httpGet: the kubelet has had one connection to the port in the specification for five seconds or more, over which nothing at all has come back. " +
-			"It is inferred, because a hook or a probe of another pod may name this pod's address. " +
-			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started again. " +
-			"An answer that has begun and does not end, and a TLS handshake, are answers. Pods in the network of the node are left out."},
+		Evidence: []string{
+			"containerd runs a container with a postStart hook, and the kubelet has not written into the pod's status that it runs.",
+			"The kubelet and containerd have not been restarted since, and the kubelet has started no other container.",
+			"exec: a process was started in the container within " + fact.HookBegins.String() + " after its first process. " +
+				"It has the hook's name, or any name if the hook is a shell.",
+			"exec: the container's shim started it, not another process of the container. It was the only such process, and had no " +
+				"terminal, unlike one of kubectl exec -t.",
+			"exec, if the hook has ended: an orphan in a process group without a leader counts as left running by the hook, if all " +
+				"other containers run.",
+			"exec is proved if all other containers run. Otherwise the kubelet may be at their start, and it is inferred. With hostPID " +
+				"it is inferred, and shells are left out.",
+			"sleep: the container's first process was started less long ago than the hook sleeps. It is inferred, because a kubelet " +
+				"before 1.30 may not know such hooks.",
+			"httpGet: for five seconds or more, the kubelet has had one connection to the port in the specification, over which nothing " +
+				"at all has come back. A begun response or a TLS handshake counts as an answer.",
+			"httpGet is inferred, because a hook or a probe of another pod may name this pod's address.",
+			"httpGet is not reported for pods in the network of the node. Nor if a probe of the pod has a timeout of five seconds or " +
+				"more, or a container with an httpGet preStop hook was restarted.",
+		},
 		Remedy: "Ask the pod's owner what the hook waits for. To continue without it, on the node: {end}. The kubelet then stops the pod; the grace period begins then. " +
 			"For the future: give the hook a time limit of its own, timeout 30 PROGRAM || true, since the kubelet kills the container of a hook that fails.",
 		Danger: "Do not force-delete the pod: the kubelet still waits for the hook, and the containers keep running with their volumes. " +
@@ -67,15 +71,16 @@ var PostStartHookRunning = &diagnose.Rule{
 			{
 				Name: sleeps,
 				Meaning: "The hook is a sleep of the kubelet, which may be as long as terminationGracePeriodSeconds. " +
-					"It outlasts the grace period of a deletion that asks for a shorter one.",
+					"It outlasts the grace period of a deletion that requests a shorter one.",
 				First: "nothing now: the sleep ends by itself, and the kubelet then stops the pod",
 				Remedy: "Wait: the sleep ends by itself at {until}, and the kubelet then stops the pod. The grace period begins then. " +
 					"For the future: shorten the hook's sleep if that is too late.",
 			},
 			{
-				Name:    requests,
-				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod, without a time limit. Any answer ends it, whatever its status is.",
-				First:   "find out why nothing responds on port {port} of the pod; any HTTP response ends the hook",
+				Name: requests,
+				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod, without a time limit. Any response ends it, whatever " +
+					"its status is.",
+				First: "find out why nothing responds on port {port} of the pod; any HTTP response ends the hook",
 				Remedy: "Find out why nothing responds on port {port} of the pod. Any response ends the hook, whatever its status. " +
 					"So does the exit of the program that accepted the connection. The kubelet then stops the pod. " +
 					"For the future: let it respond in time, or use an exec hook with a time limit.",
@@ -110,7 +115,7 @@ var PostStartHookRunning = &diagnose.Rule{
 	},
 }
 
-// withinKubelet returns the finding of a hook that sleeps or asks a port, if there is one.
+// withinKubelet returns the finding of a hook that sleeps or sends an HTTP request, if there is one.
 func withinKubelet(p *fact.View, c *evidence.Container) (diagnose.Finding, bool) {
 	f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Deadline: p.Deadline}}
 	if first, until := fact.PostStartSleep(p, c); first != nil {
@@ -127,6 +132,5 @@ func withinKubelet(p *fact.View, c *evidence.Container) (diagnose.Finding, bool)
 	return f, true
 }
 
-// left is the variant in which the hook has ended and something that it has started holds
-// its output.
+// left is the variant in which the hook has ended, and a process that it has started holds its output open.
 const left = "Left"

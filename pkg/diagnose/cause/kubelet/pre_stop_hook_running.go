@@ -8,24 +8,20 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// seenAtEnd is how long before the container's end the hook must have been seen to
-// run, to have run until then.
+// seenAtEnd is how long before the container's end a reading may have shown the hook running, for the hook to have run until then.
 const seenAtEnd = 6 * time.Second
 
-// leastStop is by how much a container whose hook used up the grace period outlives
-// it at least: the kubelet leaves two seconds, and the end is told in whole ones.
-// One whose hook had ended before is killed at the end of the grace period.
+// leastStop is by how much a container whose hook used up the grace period outlives it at least. The kubelet leaves two seconds, and the time of the
+// end is in whole seconds. A container whose hook had ended before is killed at the end of the grace period.
 const leastStop = time.Second
 
-// leastBeyond is the same from the deletion on, which is told in whole seconds too, rounded
-// down: a program that is killed at the end of the grace period may look a second late.
+// leastBeyond is the same from the deletion on. That time is in whole seconds too, rounded down, so a program that is killed at the end of the grace
+// period may look a second late.
 const leastBeyond = 2 * time.Second
 
-// PreStopHookRunning is a preStop hook that has run for long, or has used up the grace period, so that
-// the program had two seconds for its stop signal (executePreStopHook and
-// minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime/kuberuntime_container.go).
-// A hook that sleeps or asks a port has no process on the node: the kubelet does it itself
-// (pkg/kubelet/lifecycle/handlers.go).
+// PreStopHookRunning is a preStop hook that has run for long, or has used up the grace period. The program then had two seconds for its stop signal
+// (executePreStopHook and minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime/kuberuntime_container.go). A hook that sleeps or sends an HTTP
+// request has no process on the node: the kubelet does it itself (pkg/kubelet/lifecycle/handlers.go).
 var PreStopHookRunning = &diagnose.Rule{
 	Cause:  "PreStopHookRunning",
 	When:   diagnose.InGrace,
@@ -80,25 +76,30 @@ var PreStopHookRunning = &diagnose.Rule{
 		First: "{first}",
 		Avoid: "{harm}",
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
-			"When the hook has not ended by then, the kubelet continues without it and leaves the program two seconds. " +
+			"If the hook has not ended by then, the kubelet continues without it and leaves the program two seconds. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
-		Evidence: []string{"Inside the grace period: the hook has run for a tenth of it, but for five minutes at the least and fifteen at the most. " +
-			"When the pod is gone: the container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period " +
-			"(sleep, httpGet: two, counted from the deletion; one where the sleep is shorter), " +
-			"or ended by itself when it had. The rest depends on the kind of the hook. " +
-			"exec: a process of the name in the container's specification, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container; " +
-			"it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
-			"When the pod is gone it was seen within six seconds of the container's end. " +
-			"Of a shell that may have executed another program in its place, that is inferred. " +
-			"sleep: the sleep in the specification leaves two seconds of the grace period, or less. " +
-			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
-			"httpGet: the kubelet had a connection to the port in the specification, over which nothing at all had come back. " +
-			"It was there in the first half of the grace period; " +
-			"when the pod is gone also two seconds or less before the deadline, and within six seconds of the container's end. " +
-			"That is inferred, because a hook or a probe of another pod may name this pod's address. " +
-			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started again, and not in pods in the network of the node. " +
-			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
-			"When the pod is gone nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that."},
+		Evidence: []string{
+			"Inside the grace period: the hook has run for a tenth of it, but for five minutes at least and fifteen at most.",
+			"When the pod is gone: SIGKILL ended the container (exit code 137) a second or more after the hook had run for the grace " +
+				"period. Or the container ended by itself when the hook had.",
+			"For sleep and httpGet it is two seconds or more, counted from the deletion. It is one second where the sleep is shorter " +
+				"than the grace period.",
+			"exec: after the deletion request, a process was started in the container, by its shim and not by another process of the " +
+				"container. It has the name in the specification, or any name if that is a shell.",
+			"exec: it was the only such process, and had no terminal, unlike one of kubectl exec -t. When the pod is gone, it was seen " +
+				"within six seconds of the container's end.",
+			"sleep: the sleep in the specification leaves two seconds of the grace period, or less.",
+			"httpGet: in the first half of the grace period, the kubelet had a connection to the port in the specification without any " +
+				"response. When the pod is gone: also two seconds or less before the deadline, and within six seconds of the " +
+				"container's " +
+				"end.",
+			"It is inferred for a shell that may have executed another program in its place, for sleep (a kubelet before 1.30 may not " +
+				"know it), and for httpGet (another pod's hook or probe may name this pod's address).",
+			"httpGet is not reported for pods in the network of the node, or once a response or a TLS handshake has begun. Nor if a " +
+				"probe of the pod has a timeout of five seconds or more, or a container with an httpGet preStop hook was restarted.",
+			"When the pod is gone, exec and httpGet are not reported if an app container without a hook took as long: a hook may wait " +
+				"for it.",
+		},
 		Remedy: "{calm}" +
 			"Ask the pod's owner what the hook waits for: it may do so on purpose, as for a quorum. " +
 			"If it waits for the program, the program's shutdown takes too long.{asked} " +
@@ -108,13 +109,15 @@ var PreStopHookRunning = &diagnose.Rule{
 			{
 				Name: sleeps,
 				Meaning: "The hook is a sleep of the kubelet that leaves two seconds of the grace period or less. " +
-					"The API server takes a sleep that is as long as terminationGracePeriodSeconds, and a deletion may ask for a shorter grace period.",
+					"The API server accepts a sleep that is as long as terminationGracePeriodSeconds, and a deletion may request a shorter " +
+					"grace period.",
 				Remedy: "{calm}Before the next deletion, {shorten}: the program needs time after the sleep.",
 			},
 			{
 				Name: requests,
-				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod. It has no time limit but the grace period, and two minutes for a connection that cannot be made. " +
-					"Any answer ends it, whatever its status is.",
+				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod. Its only time limits are the grace period, and two " +
+					"minutes for a connection that cannot be made. " +
+					"Any response ends it, whatever its status is.",
 				Remedy: "{calm}Find out why nothing responds on port {port} of the pod. " +
 					"If the response waits for the program, the program's shutdown takes too long.{asked} " +
 					"Before the next deletion, {shorten}: it must suffice for the hook and the program.",
@@ -147,8 +150,8 @@ var PreStopHookRunning = &diagnose.Rule{
 	},
 }
 
-// The families of hooks that the kubelet is busy with itself, and the variant of a program that has ended
-// by its stop signal, which the hook had kept from it.
+// sleeps and requests are the families of hooks that the kubelet runs itself. endedBySignal is the variant of a program that exited by its stop
+// signal, which it got only after the hook.
 const (
 	sleeps        = "Sleep"
 	requests      = "HTTP"
@@ -162,7 +165,7 @@ const (
 	mostLong  = 15 * time.Minute
 )
 
-// long returns for how long a hook has to run to be told of inside the grace period.
+// long returns for how long a hook has to run to be reported inside the grace period.
 func long(p *fact.View) time.Duration {
 	if p.LongHook > 0 {
 		return p.LongHook
@@ -202,12 +205,11 @@ func aboutRequest(r *evidence.Request, f *diagnose.Finding) {
 	f.Family, f.Objects.Since, f.Objects.Port = requests, r.Since, r.Port
 }
 
-// executed reports whether a hook that executes a program has used up the grace period, and completes
-// the finding.
+// executed reports whether a hook that executes a program has used up the grace period, and completes the finding.
 func executed(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	hook, byName := fact.PreStopHook(p, c)
-	// The kubelet counts from when it asks for the hook's start, which takes a while. One that was seen to run until the end has
-	// used the grace period up all the same; with hostPID it may be what the hook has left.
+	// The kubelet counts from its request to start the hook, and the start takes a while. A hook that was seen running until the end has used up the
+	// grace period all the same. With hostPID the process may be what the hook has left.
 	least := leastStop
 	if untilEnd(p) && !p.HostPID {
 		least = -time.Second
@@ -220,9 +222,9 @@ func executed(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	return true
 }
 
-// slept is the same of a hook that sleeps.
+// slept is the same for a hook that sleeps.
 func slept(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
-	// One that leaves the program some of its two seconds ends it as much earlier.
+	// A sleep that leaves the program some of its two seconds makes it end that much earlier.
 	left := fact.Grace(p) - time.Duration(c.PreStopSleep)*time.Second
 	if !preStopSleeps(p, c) || left > 0 && !fact.KilledAtDeadline(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
 		return false
@@ -231,7 +233,7 @@ func slept(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	return true
 }
 
-// requested is the same of a hook that asks a port of the pod.
+// requested is the same for a hook that sends an HTTP request to a port of the pod.
 func requested(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	r := preStopRequest(p, c)
 	if r == nil || !untilEnd(p) || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
@@ -241,8 +243,8 @@ func requested(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	return true
 }
 
-// outlived reports whether a container has outlived by the least the grace period that began at a
-// moment. One that has ended by its stop signal may have done so immediately, and the end is told in whole seconds, rounded down.
+// outlived reports whether a container has outlived the grace period that began at a time, by at least the given time. A container that ended by its
+// stop signal may have done so immediately. The time of the end is in whole seconds, rounded down.
 func outlived(p *fact.View, c *evidence.Container, began time.Time, least time.Duration) bool {
 	if !fact.KilledAtDeadline(p, c) {
 		least = -time.Second
@@ -251,8 +253,8 @@ func outlived(p *fact.View, c *evidence.Container, began time.Time, least time.D
 	return beyond >= least && beyond <= leastStop+fact.KillLatency
 }
 
-// othersTook reports whether a container without a hook was there until the deadline
-// too: the hook may be one that waits for it, as those of proxies do.
+// othersTook reports whether a container without a hook was there until the deadline too. The hook may wait for that container, as those of proxies
+// do.
 func othersTook(p *fact.View, c *evidence.Container) bool {
 	for i := range p.Containers {
 		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && fact.EndedAtDeadline(p, o) {
@@ -272,20 +274,18 @@ func othersRun(p *fact.View, c *evidence.Container) bool {
 	return false
 }
 
-// untilEnd reports whether a reading was made when the kubelet was about to go on without the preStop hook.
+// untilEnd reports whether a reading was made just before the kubelet continues without the preStop hook.
 func untilEnd(p *fact.View) bool { return p.Deadline.Sub(p.Time) <= fact.MinimumGrace }
 
-// preStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that
-// leaves its program no more than the least. The kubelet does nothing else meanwhile, and ends the
-// sleep with the grace period; one before 1.30 may not know such hooks.
+// preStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that leaves its program no more than the minimum. The
+// kubelet does nothing else during the sleep, and ends it with the grace period. A kubelet before 1.30 may not know such hooks.
 func preStopSleeps(p *fact.View, c *evidence.Container) bool {
 	return c.PreStopSleep > 0 && c.StopSignal != 0 && p.Delivery.Likely && int64((fact.Grace(p)-fact.MinimumGrace)/time.Second) <= c.PreStopSleep
 }
 
-// preStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a
-// container and has had no answer; nil when none is known. It was there in the first half of the grace
-// period. Where containers ask the same port, as many requests must be there, also of those that have ended: of requests at the
-// same time one may have taken the other's connection, after which its own stays open without ever being used.
+// preStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a container and has had no response; nil when none is
+// known. It was there in the first half of the grace period. If several hooks request the same port, as many requests must be there, also of
+// containers that have ended: of two simultaneous requests one may have taken the other's connection, and its own stays open unused.
 func preStopRequest(p *fact.View, c *evidence.Container) *evidence.Request {
 	if c.PreStopPort == 0 || c.StopSignal == 0 || !p.Delivery.Likely {
 		return nil
