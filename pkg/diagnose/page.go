@@ -9,8 +9,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
-// Page writes the runbook page of a cause, in Markdown. docs/reasons holds one
-// for each cause, and `nodeagent explain` prints it.
+// Page writes the runbook page of a cause, in Markdown. docs/reasons holds one for each cause, and `nodeagent explain` prints it.
 func (r *Rule) Page() string {
 	var b strings.Builder
 	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, r.Doc.shown(text, "")) }
@@ -52,12 +51,12 @@ func (r *Rule) Page() string {
 		section("Sources", text)
 	}
 	if text := b.String(); strings.Contains(text, " under pressure)") {
-		fmt.Fprintf(&b, "\n%s\nThe times, and why they are as long: [patience](../patience.md).\n", fact.UnderPressure)
+		fmt.Fprintf(&b, "\n%s\nAll times, and the reasons for them: [patience](../patience.md).\n", fact.UnderPressure)
 	}
 	return b.String()
 }
 
-// Page writes the runbook page of a cause with what the table says of it and others.
+// Page writes the runbook page of a cause, with its relations to other causes in the table.
 func (t Table) Page(r *Rule) string {
 	holds, explains := func(row Row) []*Rule { return row.Holds }, func(row Row) []*Rule { return row.Explains }
 	var b strings.Builder
@@ -72,15 +71,15 @@ func (t Table) Page(r *Rule) string {
 	}
 	line("Not reported while one of these is found, or may be the cause", t.with(r, holds))
 	line("Listed under \"Also found\", as a symptom, when one of these is found", t.with(r, explains))
-	line("Holds back, while it is found or may be the cause", links(t[i].Holds))
-	line("Explains, when it is found", links(t[i].Explains))
+	line("These are not reported while it is found, or may be the cause", links(t[i].Holds))
+	line("These are listed under \"Also found\", as symptoms, when it is found", links(t[i].Explains))
 	if b.Len() == 0 {
 		return r.Page()
 	}
 	return r.Page() + "\n## Other causes\n\n" + b.String()
 }
 
-// with returns links to the causes that have another one among those that of returns.
+// with returns links to the causes for which of returns the given one.
 func (t Table) with(r *Rule, of func(Row) []*Rule) []string {
 	var by []*Rule
 	for _, row := range t {
@@ -102,9 +101,9 @@ func links(rules []*Rule) []string {
 // PatiencePage writes docs/patience.md, in Markdown.
 func PatiencePage() string {
 	var b strings.Builder
-	b.WriteString("# How long nodeagent waits\n\nBefore it says that something hangs, or does not end, that must have lasted for as long as " +
-		"this. " + fact.UnderPressure +
-		"\nWritten by `go test ./pkg/diagnose -update`.\n\n| it is waited while | for | under pressure | why |\n|---|---|---|---|\n")
+	b.WriteString("# How long nodeagent waits\n\nnodeagent reports that something hangs, or does not end, only after it has lasted this long. " +
+		fact.UnderPressure +
+		"\nWritten by `go test ./pkg/diagnose -update`.\n\n| nodeagent waits while | for | under pressure | why |\n|---|---|---|---|\n")
 	for _, a := range fact.Patiences() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", a.What, fact.Spell(a.Usual), fact.Spell(a.Pressed), a.Why)
 	}
@@ -135,11 +134,11 @@ func (d *Doc) familyPage(f Family, causes []*Rule) string {
 			of = append(of, fmt.Sprintf("[%s](../%s.md)", r.Cause, r.Cause))
 		}
 	}
-	return fmt.Sprintf("# Family %s\n\nIt is a family of %s.\n\n## Meaning\n\n%s\n\n## Fix\n\n%s\n\n## Avoid\n\n%s\n",
+	return fmt.Sprintf("# Family %s\n\nIt can be behind these causes: %s.\n\n## Meaning\n\n%s\n\n## Fix\n\n%s\n\n## Avoid\n\n%s\n",
 		f.Name, strings.Join(of, ", "), d.shown(f.Meaning, f.Name), d.shown(f.Remedy, f.Name), d.shown(f.Danger, f.Name))
 }
 
-// family writes what a variant means, and what is different about it.
+// family writes what a family means, and in what its texts differ from those of the cause.
 func (d *Doc) family(f Family) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", d.shown(f.Meaning, f.Name))
@@ -157,29 +156,28 @@ func (d *Doc) family(f Family) string {
 	return b.String()
 }
 
-// told says in a sentence when the cause is reported.
+// told returns when the cause is reported, in a sentence or two.
 func (r *Rule) told() string {
-	early := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for", int(StopSettles.Seconds()))
+	early := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion request", int(StopSettles.Seconds()))
 	switch r.When {
 	case InGrace:
-		return early + "; and once more, in an Event only, when the pod is gone and the container was there until the deadline."
+		return early + ". Reported once more, in an Event only, when the pod is gone and the container was there until the deadline."
 	case InGraceAndAfter:
 		return early + ", and as long as it holds the pod up."
 	case WhenGone:
 		return "Reported when the pod is gone from the API, in an Event only."
 	case AtTheEnd:
-		return "Reported only when the grace period is over; when the pod is gone from the API by then, in an Event only."
+		return "Reported only when the grace period is over. If the pod is gone from the API by then, it is reported in an Event only."
 	}
 	if r == Unrecognised {
-		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds, or for longer: under "+
-			"pressure, where files of a volume may be deleted, while its shim does not answer, and when the kubelet was started "+
-			"since.", int(fact.UnknownAfter.Seconds()))
+		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds. It takes longer "+
+			"under pressure, where files of a volume may be deleted, and while the shim does not respond. It also does if the kubelet was "+
+			"restarted since.", int(fact.UnknownAfter.Seconds()))
 	}
 	return "Reported only when the grace period is over."
 }
 
-// shown writes a text as a reader of a page expects it: phrases as for a variant,
-// placeholders in capitals.
+// shown returns a text as a page shows it: with the phrases of a variant, and placeholders in capitals.
 func (d *Doc) shown(text, variant string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
 		name := m[1 : len(m)-1]

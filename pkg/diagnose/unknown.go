@@ -9,8 +9,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// Unrecognised is what is said of an overdue pod when no rule speaks. It is not
-// in the table of causes: it looks for nothing.
+// Unrecognised is what is reported of an overdue pod when no rule finds a cause. It is not in the table of causes, because it checks nothing.
 var Unrecognised = &Rule{
 	Cause: "Unknown",
 	Doc: Doc{
@@ -60,26 +59,33 @@ var Unrecognised = &Rule{
 				{Text: "kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node)"},
 			},
 		},
-		Meaning: "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. " +
-			"It says so instead of guessing.",
-		Evidence: []string{"The phase says whose turn it is: see the phases in docs/design.md. " +
-			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer. " +
-			"It is not said for as long as an image for the pod is seen to be downloaded, or the kubelet is seen to delete the files of its emptyDir volumes."},
+		Meaning: "The pod is well past its deadline and has made no progress for a minute. nodeagent has checked everything it can read, " +
+			"and none of the causes it knows is there. It reports that instead of guessing.",
+		Evidence: []string{
+			"The grace period is over, and the pod has made no progress for a minute or longer. None of the known causes is there.",
+			"The phase shows which component has to act next: see the phases in docs/design.md.",
+			"The layers of causes that were checked and ruled out are named. nodeagent explain lists the causes of each layer.",
+			"The sources that could not be read are named, too.",
+			"Not reported while an image for the pod is being downloaded, or while the kubelet deletes the files of its emptyDir " +
+				"volumes.",
+		},
 		Remedy: "On the node, read the kubelet's errors about this pod: {log}. Look for \"Error syncing pod, skipping\". " +
 			"Save the evidence for an issue: {capture}.",
 		Danger: "Do not force delete before you know what holds the pod: its processes, volumes and addresses may still be in use.",
 		Families: []Family{
 			{
 				Name:    onlyObject,
-				Meaning: "All containers have ended, and nothing of the pod is left on its node.",
+				Meaning: "All containers have exited, and nothing of the pod is left on its node.",
 				Remedy: "Save the evidence first: {capture}. " +
 					"On the node, read the kubelet's errors about this pod: {log}.",
 				Danger: "A force delete hides why the object remains, and the next pod may remain too: save the evidence first.",
 			},
 			{
 				Name: noHolder,
-				Meaning: "No process is seen to have the volume as its root or working directory, or a file of it open; one in another mount namespace may be missed. It may be held by a file that is mapped and not open any more, a socket, a loop device on one of its files, a swap file, or the kernel's NFS server, which nodeagent does not look for; " +
-					"or the kubelet fails for another reason.",
+				Meaning: "No process is seen to have the volume as its root or working directory, or a file of it open. " +
+					"One in another mount namespace may be missed. " +
+					"A file that is mapped and not open any more, a socket, or a loop device on one of its files may hold the volume. " +
+					"So may a swap file, or the kernel's NFS server. nodeagent looks for none of these. Or the kubelet fails for another reason.",
 				Remedy: "On the node, read why each attempt failed: {unmounts}. If the target is busy: losetup -a lists loop devices, swapon --show swap files, exportfs -v NFS exports. " +
 					"For programs that have mapped a file: timeout -s KILL 10 grep -l PATH /proc/[0-9]*/maps (PATH: the volume's, in the container and on the node). " +
 					"Keep the timeout: reading the maps of a hung program may hang. " +
@@ -87,7 +93,8 @@ var Unrecognised = &Rule{
 			},
 			{
 				Name: readingHangs,
-				Meaning: "A file that nodeagent has opened to read about the pod does not let it go, such as one of its control group while a program that scans files does not answer. " +
+				Meaning: "nodeagent hangs in a file that it has opened to read about the pod. This can be a file of the pod's cgroup while a " +
+					"fanotify permission listener does not respond. " +
 					"What holds nodeagent there may hold the kubelet and the runtime too.",
 				Remedy: "On the node, as root: cat /proc/PID/task/*/stack (PID: that of /nodeagent run) shows what its thread waits for in the kernel. " +
 					"With fanotify_ functions it waits for a fanotify permission listener (antivirus, EDR): find it with ls -l /proc/[0-9]*/fd | grep fanotify. " +
@@ -95,8 +102,9 @@ var Unrecognised = &Rule{
 			},
 			{
 				Name: otherRuntime,
-				Meaning: "The containers run under another runtime than runc, by containerd's record: in a virtual machine (Kata, Firecracker) or on a kernel in a program of its own (gVisor). " +
-					"nodeagent sees the node's kernel only. Whether a process inside hangs, or the virtual machine does, it cannot tell.",
+				Meaning: "By containerd's metadata, the containers run under another runtime than runc: in a virtual machine (Kata, " +
+					"Firecracker), or on a kernel that is a program of its own (gVisor). " +
+					"nodeagent sees the node's kernel only. It cannot tell whether a process inside hangs, or the virtual machine does.",
 				Remedy: "On the node, read the errors about this pod: {log}; journalctl -u containerd --since=-10min. " +
 					"Check that the runtime's own process runs: qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,args. " +
 					"The runtime's own tools show what happens inside. " +
@@ -108,29 +116,23 @@ var Unrecognised = &Rule{
 	Check: func(*fact.View) Result { return Result{} },
 }
 
-// doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
-// and onlyObject the family of those of which nothing but the object can be left.
-// otherRuntime is the family of those of which the containers run under another runtime than runc, notBegun of those that the
-// kubelet has not begun to stop, by their status, noHolder of those of which a volume is not unmounted and nobody is seen to use it, and
-// readingHangs of those of which a reading has not returned. noSocket and noKubeletDir are the variants for an agent that has not found
-// what it reads.
+// The families and variants of Unknown.
 const (
-	doneOnNode   = "Done"
-	onlyObject   = "OnlyObject"
-	otherRuntime = "OtherRuntime"
-	readingHangs = "ReadingHangs"
-	notBegun     = "NotBegun"
-	noHolder     = "NoHolder"
-	noSocket     = "NoSocket"
-	noKubeletDir = "NoKubeletDir"
+	doneOnNode   = "Done"         // the pod is done on its node, as far as is seen
+	onlyObject   = "OnlyObject"   // nothing but the pod's object can be left
+	otherRuntime = "OtherRuntime" // the containers run under another runtime than runc
+	readingHangs = "ReadingHangs" // a reading of the pod has not returned
+	notBegun     = "NotBegun"     // by the pod's status, the kubelet has not begun to stop it
+	noHolder     = "NoHolder"     // a volume is not unmounted, and no process is seen using it
+	noSocket     = "NoSocket"     // nodeagent has not found containerd's socket
+	noKubeletDir = "NoKubeletDir" // nodeagent has not found the kubelet's directory
 )
 
-// deletesFiles is for how long the kubelet may be busy with the files of a volume without that being seen, as with a single
-// large one. While files are seen to go (evidence.Volume.LastDeleted) it may take any time.
+// deletesFiles is for how long the kubelet may delete files of a volume unseen, as with a single large one. While files are seen to be deleted
+// (evidence.Volume.LastDeleted) it may take any time.
 const deletesFiles = 4 * time.Minute
 
-// underWay returns what takes its time and then ends, or is tried again, whatever the cause: the pod is stuck when it has made no
-// progress for longer.
+// underWay returns what may still end, or be tried again, whatever the cause. The pod is stuck when it has made no progress for longer than that.
 func underWay(p *fact.View, at Phase) []Open {
 	long := max(fact.StepPatience(p), fact.EndsSlowly(p))
 	switch {
@@ -196,16 +198,15 @@ func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *F
 	return f
 }
 
-// mayAwaitStop reports whether nothing but its status tells how far the pod's end has got. What the kubelet stops for an eviction,
-// or for activeDeadlineSeconds, it has begun with before the deletion, and writes no generation before it has got through;
-// and of a pod that is done it writes none any more. Where nodeagent's own update of the status is refused, the kubelet's may be too.
+// mayAwaitStop reports whether only its status can tell how far the pod's termination is. A pod that is stopped for an eviction or for
+// activeDeadlineSeconds does not count: the kubelet has begun before the deletion, and writes no generation before it is through. Nor does a pod
+// that is done: the kubelet writes none any more. Where nodeagent's own update of the status is refused, the kubelet's may be too.
 func mayAwaitStop(p *fact.View, at Phase) bool {
 	return slices.Contains([]Phase{Delivery, Startup, PreStop, StopSignal, Runtime, PhaseUnknown}, at) &&
 		!p.ContainersEnded() && !done(p) && fact.OwnRefusal(p) == nil
 }
 
-// otherRuntimes returns the names of the runtimes of the pod's containers into which nodeagent
-// cannot look, each once.
+// otherRuntimes returns the names of the runtimes of the pod's containers that nodeagent cannot see into, each once.
 func otherRuntimes(p *fact.View) []string {
 	var out []string
 	for i := range p.Containers {
@@ -216,8 +217,8 @@ func otherRuntimes(p *fact.View) []string {
 	return out
 }
 
-// unmountFails returns a volume that is mounted and that the kubelet fails to unmount, or one of the same kind of another pod; nil when
-// there is none. What holds it may be something that is not looked for, and may be seen and not be it.
+// unmountFails returns a mounted volume that the kubelet fails to unmount; nil when there is none. The failing volume may be one of the same kind of
+// another pod. Its holder may be something that nodeagent does not look for, and a process that is seen using it need not be the holder.
 func unmountFails(p *fact.View, at Phase) *evidence.Volume {
 	if at != Volumes || fact.Missing(p, evidence.Mounts) {
 		return nil
@@ -230,8 +231,8 @@ func unmountFails(p *fact.View, at Phase) *evidence.Volume {
 	return nil
 }
 
-// unheld returns such a volume when it is the pod's only one of its kind, it can be no other pod's that is not unmounted, and nobody is
-// seen to use it.
+// unheld returns such a volume when it is the pod's only one of its kind, the failing unmount can be no other pod's, and no process is seen using
+// it.
 func unheld(p *fact.View, at Phase) *evidence.Volume {
 	v := unmountFails(p, at)
 	if v == nil || fact.Missing(p, evidence.Holders) || !fact.OnlyOneUnmounts(p, failsToUnmount(p, v)) {
@@ -252,15 +253,13 @@ func mountsOf(p *fact.View, plugin, volume string) []evidence.Mount {
 	})
 }
 
-// done reports whether all that the kubelet does on the node is done: a process that
-// shares the node's PIDs may have left the pod's control groups, and a static pod is not what
-// its object says.
+// done reports whether all that the kubelet does on the node is done. It is not known for a pod with hostPID, whose processes may have left its
+// cgroups, and for a static pod, which is not what its object says.
 func done(p *fact.View) bool {
 	return p.NothingLeft() && !p.HostPID && !p.Mirror && (p.ContainersEnded() || fact.SaidToRun(p))
 }
 
-// views returns the containers of which containerd's record, the shim and the kernel do not
-// say the same, as far as all three are known.
+// views returns the containers whose state differs between containerd's CRI status, the shim and the kernel, as far as all three are known.
 func views(p *fact.View) []View {
 	if fact.Missing(p, evidence.Containers, evidence.Processes) {
 		return nil
@@ -295,8 +294,7 @@ func failsToUnmount(p *fact.View, v *evidence.Volume) *evidence.VolumeCall {
 	return nil
 }
 
-// differs reports whether what is said of a container of a runtime differs. Of another runtime than runc's the kernel
-// need not know the processes.
+// differs reports whether the states of a container differ. Under another runtime than runc, the kernel need not know the processes.
 func (v *View) differs(runtime string) bool {
 	switch v.Record {
 	case evidence.StateCreated:
