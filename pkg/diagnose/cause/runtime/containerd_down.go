@@ -5,7 +5,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
-// ContainerdDown is a containerd that does not run, or runs and does not listen.
+// ContainerdDown is a containerd that has no process, or one that does not listen on its socket.
 var ContainerdDown = &diagnose.Rule{
 	Cause:  "ContainerdDown",
 	Phases: []diagnose.Phase{diagnose.Startup, diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
@@ -26,12 +26,19 @@ var ContainerdDown = &diagnose.Rule{
 				{Text: "Connections to containerd's socket have failed since {since}, and no process of that name exists"},
 			},
 		},
-		Meaning: "The kubelet stops containers through containerd. While containerd is down, no pod of the node can end. Containers keep running: their shims do not need it.",
-		Evidence: []string{"The node refuses connections to containerd's socket, or the socket is gone after containerd has answered there. " +
-			"Over twenty seconds there was no process called containerd, or over " + fact.Answer.String() + ", there was one that did not listen. " +
-			"A containerd that is restarted listens again sooner. Whether a process of that name is the one that should listen, and not docker's, is not known: of one it is inferred. " +
-			"It does not stay up when it has ended three times or more, first three minutes ago, and no reading since has found one that had answered for a minute: nobody listened, or it had been started anew. " +
-			"That the pod waits for that is inferred, and not said of one whose processes have been killed. One that accepts requests and does not answer is another cause (ContainerdHung)."},
+		Meaning: "The kubelet stops containers through containerd. While containerd is down, no pod on the node can terminate. Containers keep " +
+			"running, because their shims do not need containerd.",
+		Evidence: []string{
+			"Connections to containerd's socket are refused, or the socket is gone although containerd responded there before.",
+			"Either no process has been called containerd for 20 seconds. A containerd that is being restarted listens again sooner.",
+			"Or such a process exists, but has not listened for " + fact.Answer.String() + " (family NotListening).",
+			"Or containerd does not stay up (family Restarts). It has exited three times or more, the first time at least three minutes ago.",
+			"Family Restarts: no reading since then has found a containerd that had responded for a minute. Either nothing listened, or it had " +
+				"been restarted.",
+			"Inferred for NotListening: the process may be docker's containerd, and not the one that should listen on this socket.",
+			"Inferred for Restarts: that the pod waits for it. This family is not reported if the pod's processes have been killed.",
+			"Not reported if containerd accepts requests and does not respond: that is ContainerdHung.",
+		},
 		Seen:  []string{"{seen}"},
 		First: "on the node: journalctl -u containerd -n 100 says why it exited; repair that, then systemctl start containerd",
 		Avoid: "killing shims or rebooting (both end running containers)",
@@ -41,8 +48,8 @@ var ContainerdDown = &diagnose.Rule{
 			"A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{{
 			Name: restarts,
-			Meaning: "Something ends containerd soon after it is started, and it is started again and again. What the kubelet asks it for is lost each time: " +
-				"a stop that waits for the grace period begins anew, and may never get to SIGKILL.",
+			Meaning: "Something makes containerd exit soon after each start, and it is restarted again and again. The kubelet's requests are lost each " +
+				"time. A stop that waits for the grace period begins again, and may never reach SIGKILL.",
 			First: "on the node: journalctl -u containerd -n 200 says why it exits (panic, configuration, database, out of memory); repair that",
 			Remedy: "On the node: journalctl -u containerd -n 200 says why it exits, for example a panic, or an error in its configuration or database. " +
 				"journalctl -k shows whether the kernel killed it for lack of memory. " +
@@ -50,9 +57,10 @@ var ContainerdDown = &diagnose.Rule{
 				"Repair that: the kubelet then stops the pod without further action. " +
 				"Containers keep running while it restarts only if systemctl show -p KillMode containerd prints KillMode=process. " + otherUnit,
 		}, {
-			Name:    notListening,
-			Meaning: "containerd has a process that does not listen: it ends and is started again and again, or it waits for something at its start, such as the lock of its metadata database.",
-			First:   "on the node: journalctl -u containerd -n 100 shows why it exits or what its start waits for; repair that",
+			Name: notListening,
+			Meaning: "containerd has a process that does not listen. It exits and is restarted again and again, or its start waits for something, such " +
+				"as the lock of its metadata database.",
+			First: "on the node: journalctl -u containerd -n 100 shows why it exits or what its start waits for; repair that",
 			Remedy: "On the node: journalctl -u containerd -n 100 shows whether containerd keeps exiting, and why, or what its start waits for. Repair that. " +
 				"Check for a second containerd with the same root directory: it holds the lock of the metadata database. " +
 				"ps -C containerd -o pid,ppid,lstart lists both, and no shims. " +
@@ -71,7 +79,7 @@ var ContainerdDown = &diagnose.Rule{
 		case c.Ends >= loops && fact.OfNode(p, c.FirstEnd) >= fact.CrashLoop:
 			f.Family, f.Objects.Since, f.Confidence = restarts, c.FirstEnd, diagnose.Inferred
 		default:
-			return diagnose.Result{} // it may be about to be started again
+			return diagnose.Result{} // it may be starting again
 		}
 		return diagnose.Found(f)
 	},
@@ -80,7 +88,7 @@ var ContainerdDown = &diagnose.Rule{
 // otherUnit is where to look on nodes whose containerd has no unit of its own.
 const otherUnit = "K3s and RKE2 run containerd as a child process: look at their unit (k3s, k3s-agent, rke2-server or rke2-agent)."
 
-// The families of ContainerdDown: a containerd that has a process, and one that ends again and again, as often as loops.
+// The families of ContainerdDown: a containerd whose process does not listen, and one that has exited loops times or more.
 const (
 	notListening = "NotListening"
 	restarts     = "Restarts"

@@ -6,7 +6,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ContainerdHung is a containerd that accepts questions and does not answer.
+// ContainerdHung is a containerd that accepts requests and does not respond.
 var ContainerdHung = &diagnose.Rule{
 	Cause:  "ContainerdHung",
 	Phases: []diagnose.Phase{diagnose.Runtime},
@@ -29,11 +29,19 @@ var ContainerdHung = &diagnose.Rule{
 			},
 			"save": {{Text: "{dump}"}, {Text: "send SIGUSR1 to containerd"}},
 		},
-		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after some two minutes the node turns NotReady (container runtime is down).",
-		Evidence: []string{"Requests for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
-			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over " +
-			"" + fact.Answer.String() + ". " +
-			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung)."},
+		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod on the node can terminate. After some two minutes, " +
+			"the node turns NotReady (container runtime is down).",
+		Evidence: []string{
+			"containerd's socket accepts connections.",
+			"A request for containerd's version, or for a record that does not exist in its metadata database, gets no response within two " +
+				"seconds.",
+			"Family Stopped: containerd's process is stopped. Two such requests, three seconds or more apart, are then enough.",
+			"Family Blocked: containerd's main thread has been in uninterruptible sleep (D state) for ten seconds. Two such requests are enough " +
+				"here as well.",
+			"In all other cases, three such requests over " + fact.Answer.String() + " get no response.",
+			"Not reported if containerd is not running: it then refuses connections, which is another cause (ContainerdDown).",
+			"Not reported if only a single shim hangs: containerd itself then still responds (ShimHung).",
+		},
 		Seen:  []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
 		First: "on the node: {save} (goroutine dump, into its log). Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd",
 		Avoid: "restarting it (may kill all containers)",
@@ -45,7 +53,7 @@ var ContainerdHung = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name:    diagnose.Stopped,
-				Meaning: "containerd's process is stopped: somebody or something sent it SIGSTOP.",
+				Meaning: "containerd's process is stopped: a user or a program sent it SIGSTOP.",
 				First:   "resume containerd, on the node: {continue}",
 				Remedy:  "On the node: {continue}. containerd resumes immediately, and the kubelet then stops the pod. Then find out who stopped it.",
 				Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. " +
@@ -54,7 +62,7 @@ var ContainerdHung = &diagnose.Rule{
 			},
 			{
 				Name:    blocked,
-				Meaning: "containerd's main thread is in uninterruptible sleep: as a rule its own storage does not answer.",
+				Meaning: "containerd's main thread is in uninterruptible sleep (D state). As a rule, its own storage does not respond.",
 				First:   "on the node: check the storage of containerd's root directory (dmesg, iostat -x 1), and repair it; a restart cannot end D state",
 				Remedy: "On the node: repair the storage of containerd's root directory (dmesg and iostat -x 1 show its errors and load). " +
 					"The thread sleeps in {function}. If that is a fanotify function, a permission listener (antivirus, EDR) has not responded: restart that listener. " +

@@ -6,13 +6,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ExecHoldsInitExit is a container of which the shim does not tell the end, because a process
-// that was executed in it has not exited.
+// ExecHoldsInitExit is a container whose exit the shim does not report, because a process that was
+// started by an exec in it has not exited.
 //
-// The shim tells of the first process's exit last. When that has exited, the shim kills
-// what is left in the container's control group if PIDs are shared, and then waits without a
-// deadline until no executed process runs any more
-// (cmd/containerd-shim-runc-v2/task/service.go, handleInitExit).
+// The shim reports the exit of the first process last. When that has exited and PIDs are shared, the
+// shim kills what is left in the container's cgroup. It then waits, without a deadline, until all
+// processes started by an exec have exited (cmd/containerd-shim-runc-v2/task/service.go, handleInitExit).
 var ExecHoldsInitExit = &diagnose.Rule{
 	Cause:  "ExecHoldsInitExit",
 	Phases: []diagnose.Phase{diagnose.Runtime},
@@ -24,15 +23,21 @@ var ExecHoldsInitExit = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
 		},
-		Meaning: "kubectl exec, a probe and a hook execute a process in a container. With hostPID or shareProcessNamespace the end of the container's first process does not end it. " +
-			"The shim then kills what is left in the container's control group; a process that has moved to another group (systemd-run, a session of sudo or ssh) is not among them. " +
-			"The shim tells containerd that the container has ended when all executed processes have exited.",
-		Evidence: []string{"The pod shares PIDs and is past its deadline. By containerd's record the container runs, and its shim says so too, although no process has the number of its first process any more and its control group is empty. " +
-			"The shim has the output of a process open that was executed in the container. " +
-			"It has a child outside of the pod's control groups that leads its process group, as an executed process does, and that can write to a " +
-			"pipe of the shim. That has been so for " + fact.Disagree.String() + ". " +
-			"The shim has no other child, such as a runc that does not return. " +
-			"Which child was executed the shim does not tell, so this is inferred."},
+		Meaning: "kubectl exec, a probe and a hook start a process in the container. With hostPID or shareProcessNamespace, this process does not " +
+			"end when the container's first process exits. The shim then kills what is left in the container's cgroup. A process that has moved " +
+			"to another cgroup (systemd-run, a session of sudo or ssh) survives that. The shim reports the container's exit to containerd when " +
+			"all processes started by an exec have exited.",
+		Evidence: []string{
+			"The pod uses hostPID or shareProcessNamespace, and is past its deadline.",
+			"containerd's CRI status and the shim both say that the container runs.",
+			"No process has the PID of the container's first process any more, and the container's cgroup is empty.",
+			"The shim has the output of an exec in the container open.",
+			"The shim has a child outside the pod's cgroups. The child leads its process group, as a process started by an exec does, and can " +
+				"write to a pipe of the shim.",
+			"This has been so for " + fact.Disagree.String() + ".",
+			"Inferred: the shim does not report which of its children was started by an exec.",
+			"Not reported if the shim has any other child, such as a runc that does not return.",
+		},
 		Seen: []string{
 			"containerd and the shim say that container {container} runs, but its first process is gone and its cgroup is empty",
 			"{process} is a child of the shim in cgroup {cgroup}, outside the pod, and writes to a pipe of the shim",
@@ -70,15 +75,14 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			}})
 		}
 		if len(out) > 1 {
-			return diagnose.Result{} // whose it is is not known
+			return diagnose.Result{} // which container's exec it is cannot be known
 		}
 		return diagnose.Found(out...)
 	},
 }
 
-// executed returns the child of the shim that was executed in a container, the one that has
-// lived for the longest time, and how many there are; nil when the shim has other children,
-// or one is too young.
+// executed returns the shim's oldest child that was started by an exec, and how many there are; nil
+// when the shim has other children, or one is too young.
 func executed(p *fact.View) (first *evidence.ShimChild, n int) {
 	for i := range p.ShimChildren {
 		c := &p.ShimChildren[i]

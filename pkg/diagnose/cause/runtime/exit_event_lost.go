@@ -16,16 +16,16 @@ const (
 	stopped = "stopped"
 )
 
-// The families of ExitEventLost, by what there is in the shim's place.
+// The families of ExitEventLost.
 const (
 	shimDenies = "ShimDenies" // the shim says that the container runs
 	taskGone   = "TaskGone"   // containerd has no task of the container any more
 )
 
-// shimBlocked is ShimDenies of which a thread of the shim hangs in the kernel.
+// shimBlocked is the variant of ShimDenies where a thread of the shim hangs in the kernel.
 const shimBlocked = "ShimBlocked"
 
-// ExitEventLost is a container that has ended and that containerd takes for running.
+// ExitEventLost is a container that has exited, but that containerd still records as running.
 var ExitEventLost = &diagnose.Rule{
 	Cause:  "ExitEventLost",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
@@ -72,21 +72,27 @@ var ExitEventLost = &diagnose.Rule{
 				{Text: "It is reported, but not confirmed, that containerd {containerd} can lose the exit of a container: containerd issue {issue}"},
 			},
 		},
-		Meaning: "When a container ends, its shim tells containerd, which deletes the task and notes the end in the record that the kubelet reads. " +
-			"Here that has not happened. The kubelet asks containerd again and again to stop the container, and waits each time until its request runs out of time. " +
-			"The same can happen to the pod's sandbox, a container in which the pause program runs and that ends last.",
-		Evidence: []string{"Three views of the container disagree for " + fact.Disagree.String() + ", while containerd answers and has run for a minute or more; " +
-			"and for as long again as the pod was past its deadline before, up to five minutes, because containerd tries again after pauses that double. " +
-			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
-			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
-			"A thread of the shim is named when it has been in state D without moving for half a minute. " +
-			"No runtime such as runc has been at work about it for as long, which the shim would wait for. " +
-			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, or may have before the pod was first looked at, five minutes ago or more. " +
-			"A container of another runtime than io.containerd.runc.v2 is not judged: its processes need not be the kernel's. " +
-			"The container's control group is still there, unless systemd manages it: runc would have removed it if containerd had begun to delete the task. " +
-			"The pod's sandbox is looked at when all containers have exited by containerd's record. " +
-			"That runc itself cannot be started, or fails to delete the container, is not ruled out; containerd's log tells. " +
-			"Nor is that containerd has not got rid of the last output, for a slow disk below /var/log/pods or a kubectl attach that does not read."},
+		Meaning: "When a container exits, its shim reports that to containerd. containerd deletes the task, and writes the exit to the CRI status " +
+			"that the kubelet reads. Here that has not happened. The kubelet requests the stop again and again, and each request times out. The " +
+			"same can happen to the pod's sandbox, the container in which the pause program runs and which exits last.",
+		Evidence: []string{
+			"containerd's CRI status says that the container runs, but the kernel shows no task of it.",
+			"The shim says that it has stopped. Or the shim says that it runs, although no process has its PID any more (ShimDenies). Or " +
+				"containerd has no task for it (TaskGone).",
+			"This has lasted for " + fact.Disagree.String() + ". In that time, containerd has responded, and no runtime command such as runc was at work on the " +
+				"container: the shim would wait for that. containerd has run for a minute or more.",
+			"It has also lasted for as long as the pod had been past its deadline when it began, up to five minutes. containerd retries after " +
+				"pauses that double.",
+			"The shim has closed the container's output, so it does not wait for a process that holds it open. If one did, or may have before " +
+				"nodeagent's first reading, that ended five minutes ago or more.",
+			"The container's cgroup still exists, unless systemd manages it. runc would have removed the cgroup if containerd had begun to " +
+				"delete the task.",
+			"The pod's sandbox is checked only if, by the CRI status, all containers have exited.",
+			"A thread of the shim is named if it has been in D state without moving for half a minute.",
+			"Inferred: runc may fail to start or to delete the container (see containerd's log). Or containerd may still be writing the last " +
+				"output: /var/log/pods is on a slow disk, or a kubectl attach does not read.",
+			"Not reported for a runtime other than io.containerd.runc.v2: its processes may not be visible to the node's kernel.",
+		},
 		Seen:  []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
 		First: "on the node: {grep}; a line with this container's ID names the error: repair that. Without one: see More",
 		Avoid: "restarting containerd (may kill all containers)",
@@ -97,19 +103,21 @@ var ExitEventLost = &diagnose.Rule{
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 		Families: []diagnose.Family{
 			{
-				Name:    shimDenies,
-				Meaning: "The shim itself has not dealt with the end of the container. It may wait for a runc that it has started, for a lock, or in the kernel: it opens files of the container's control group.",
-				First:   "on the node: {look}",
-				Avoid:   "killing the shim (ends other containers)",
-				Remedy:  "On the node: {waited}.",
+				Name: shimDenies,
+				Meaning: "The shim itself has not handled the exit of the container. It may wait for a runc that it has started, or for a lock. Or it waits " +
+					"in the kernel, where it opens files of the container's cgroup.",
+				First:  "on the node: {look}",
+				Avoid:  "killing the shim (ends other containers)",
+				Remedy: "On the node: {waited}.",
 				Danger: "Do not kill the shim: that ends the pod's other containers, and loses their exit codes and output. " +
 					"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 			},
 			{
-				Name:    taskGone,
-				Meaning: "containerd has deleted the task and has not changed the record: it could not write it, for a reason that was not seen, or it was interrupted.",
-				First:   "on the node: journalctl -u containerd | grep 'failed to update container state'; check the disk of /var/lib/containerd (dmesg, df)",
-				Avoid:   "removing files below /run/containerd",
+				Name: taskGone,
+				Meaning: "containerd has deleted the task, but has not updated the CRI status. It could not write the update, for a reason that was not " +
+					"seen, or it was interrupted.",
+				First: "on the node: journalctl -u containerd | grep 'failed to update container state'; check the disk of /var/lib/containerd (dmesg, df)",
+				Avoid: "removing files below /run/containerd",
 				Remedy: "On the node: journalctl -u containerd | grep 'failed to update container state' says why the write failed. " +
 					"dmesg and df show whether the disk of /var/lib/containerd works and has space. Repair that: containerd tries again within five minutes. " +
 					"If the disk works and the pod stays, and if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd.",
@@ -136,13 +144,13 @@ var ExitEventLost = &diagnose.Rule{
 			f.Objects.Containerd = p.Node.Containerd.Version
 			switch {
 			case c.Task.Absent:
-				f.Family = taskGone // it may be about to try again
+				f.Family = taskGone // containerd may try again
 			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < fact.Retries:
-				continue // something else keeps the end from containerd, or may do so
+				continue // something else delays the exit, or may do so
 			case c.Task.Status == running && (c.Task.Executed && len(p.ShimChildren) > 0 || commanded(p, c)):
-				continue // the shim may wait for what was executed in it, or for runc
+				continue // the shim may wait for an exec, or for runc
 			case !c.Task.CommandedUntil.IsZero() && !disagree(p, c.Task.CommandedUntil):
-				continue // it may have waited until a moment ago
+				continue // the shim may have waited until a moment ago
 			case c.Task.Status == running:
 				f.Family = shimDenies
 				if t := blockedThread(p, shim); t != nil {
@@ -161,8 +169,8 @@ var ExitEventLost = &diagnose.Rule{
 	},
 }
 
-// mayBeNoted says that containerd may be about to try again to note that a container has ended: something may
-// have held its output until a while ago.
+// mayBeNoted returns the containers whose exit containerd may still record at its next attempt: something may have
+// held their output open until a while ago.
 func mayBeNoted(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
 	for i := range p.Containers {
@@ -188,18 +196,15 @@ func blockedThread(p *fact.View, shim *evidence.Task) *evidence.Task {
 	return &p.Node.Blocked[i]
 }
 
-// How long views of a container must have disagreed for neither to be merely late, and how
-// long containerd must have run: it reads all its containers as it starts, with ten seconds
-// for each (internal/cri/server/restart.go, loadContainerTimeout). Nobody is silent here:
-// containerd and the shim answer in time, so that less patience is needed than with a
-// silence (fact.SilentForLong).
+// settles is how long containerd must have run before views of a container are compared. As it starts, it reads all
+// its containers, with ten seconds for each (internal/cri/server/restart.go, loadContainerTimeout). Here containerd
+// and the shim respond, so less patience is needed than with one that does not (fact.SilentForLong).
 const (
 	settles = time.Minute
 )
 
-// disagree reports whether views of a container have disagreed for long enough, since the
-// time given. containerd must answer. A node of which the pressure is not known may be short
-// of anything.
+// disagree reports whether views of a container have disagreed for long enough since the time given. containerd
+// must respond. A node whose pressure is not known counts as under pressure.
 func disagree(p *fact.View, since time.Time) bool {
 	c := &p.Node.Containerd
 	if since.IsZero() || c.Error != "" || c.ConnectedSince.IsZero() || p.Node.Time.Sub(c.ConnectedSince) < settles {
@@ -216,28 +221,27 @@ func about(c *evidence.Container, confidence diagnose.Confidence) diagnose.Findi
 	return diagnose.Finding{Container: c.Name, Confidence: confidence}
 }
 
-// commanded reports whether the shim has a runtime at work about a container, or that is not
-// known: it tells of the end when what is being executed there has ended.
+// commanded reports whether a runtime command of the shim is at work on a container, or that is not known. The shim
+// reports the exit when what is being executed there has exited.
 func commanded(p *fact.View, c *evidence.Container) bool {
 	return fact.Missing(p, evidence.RuntimeCommands) ||
 		slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Container == c.ID })
 }
 
-// containersLeft reports whether containerd says that a container of the pod has not ended: it
-// stops the sandbox when all have (internal/cri/server/sandbox_stop.go, stopPodSandbox).
+// containersLeft reports whether the CRI status says that a container of the pod has not exited. containerd stops the
+// sandbox when all have (internal/cri/server/sandbox_stop.go, stopPodSandbox).
 func containersLeft(p *fact.View) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Kind != evidence.Sandbox && c.ID != "" && c.State != evidence.StateExited
 	})
 }
 
-// ownShim returns the pod's shim; nil when there is none, or several seem to be it, as
-// with a process that came from another pod, or an older sandbox: which of them answers for
-// the container is not known then.
+// ownShim returns the pod's shim; nil when there is none, or several may be it. That is so with a process that came
+// from another pod, or with an older sandbox: which shim responds for the container is then not known.
 func ownShim(p *fact.View) *evidence.Task {
 	all := fact.Shims(p)
 	if len(all) == 0 || all[0].Owner != "shim" {
-		return nil // its name is what it has of a shim
+		return nil // only its name is that of a shim
 	}
 	for i := range p.Parents {
 		if t := &p.Parents[i]; t != all[0] && t.Owner == "shim" {
@@ -247,13 +251,12 @@ func ownShim(p *fact.View) *evidence.Task {
 	return all[0]
 }
 
-// bySystemd reports whether systemd manages the pod's control groups: it removes that of a
-// container, a scope, as soon as it is empty.
+// bySystemd reports whether systemd manages the pod's cgroups. It removes a container's scope as soon as that is empty.
 func bySystemd(p *fact.View) bool {
 	return slices.ContainsFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Container == "" && strings.HasSuffix(g.Path, ".slice") })
 }
 
-// groupOf returns the control group of a container, nil when there is none.
+// groupOf returns the cgroup of a container, nil when there is none.
 func groupOf(p *fact.View, c *evidence.Container) *evidence.Cgroup {
 	i := slices.IndexFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Container == c.ID })
 	if i < 0 {

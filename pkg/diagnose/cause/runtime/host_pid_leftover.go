@@ -9,8 +9,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// HostPIDLeftover is a process that outlives its container, because the
-// container shares its PIDs, and keeps the container's output open.
+// HostPIDLeftover is a process that outlives its container and keeps the
+// container's output open. It can, because the container shares its PIDs.
 var HostPIDLeftover = &diagnose.Rule{
 	Cause:  "HostPIDLeftover",
 	Phases: []diagnose.Phase{diagnose.Runtime},
@@ -33,13 +33,17 @@ var HostPIDLeftover = &diagnose.Rule{
 					"So that it does not come back, let the program end that process when it stops"},
 			},
 		},
-		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. " +
-			"The runtime kills what is left in the container's control group; a process that has moved to another group (systemd-run, a container engine inside the container, " +
-			"a session of sudo or ssh) is not among them. " +
-			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
-		Evidence: []string{"The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, " +
-			"and a process outside of them has a pipe of the container's output as its standard input, output or error, in two readings three seconds or more apart. " +
-			"A command of the runtime such as runc, which writes to a pipe of its own, is left out."},
+		Meaning: "With hostPID or shareProcessNamespace, the other processes of a container do not end when its first process exits. The runtime " +
+			"kills what is left in the container's cgroup. A process that has moved to another cgroup survives that (systemd-run, a container " +
+			"engine inside the container, a session of sudo or ssh). As long as it keeps the container's standard output or error open, the " +
+			"shim waits for more output.",
+		Evidence: []string{
+			"The pod uses hostPID or shareProcessNamespace.",
+			"containerd says that the container runs, but no task of it is left in the pod's cgroups.",
+			"A process outside these cgroups has a pipe of the container's output as its standard input, output or error.",
+			"Two readings three seconds or more apart show the same.",
+			"A runtime command such as runc is not counted: it writes to a pipe of its own.",
+		},
 		Seen: []string{
 			"The CRI status says that a container of the pod runs, but its cgroup has no process left",
 			"{process} is in cgroup {cgroup} and has a pipe of the container's output open",
@@ -52,7 +56,7 @@ var HostPIDLeftover = &diagnose.Rule{
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if executing(p) {
-			return diagnose.Result{} // it may hold the output of a process that was executed
+			return diagnose.Result{} // the output may be that of an exec
 		}
 		var left []*evidence.Task
 		for i := range p.Leftovers {
@@ -74,12 +78,12 @@ var HostPIDLeftover = &diagnose.Rule{
 	},
 }
 
-// trimGroup returns the path of a control group below the mount point. Seen from the
+// trimGroup returns the path of a cgroup below the mount point. Seen from the
 // agent's cgroup namespace, it begins with /.. elements.
 func trimGroup(path string) string { return strings.TrimLeft(path, "/.") }
 
-// executing reports whether the shim says that a container runs of which the first process
-// has exited, as it does while a process that was executed in it runs.
+// executing reports whether the shim says that a container runs whose first process has exited. It does so while a
+// process started by an exec runs.
 func executing(p *fact.View) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Task.Status == running && c.Task.PIDGone && c.Task.Executed

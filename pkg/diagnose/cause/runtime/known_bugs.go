@@ -9,15 +9,14 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// A bug is one of containerd's by which the end of a container gets lost.
+// A bug is one of containerd by which the exit of a container gets lost.
 type bug struct {
 	issue string // of github.com/containerd/containerd
-	// from is the first version that has it. fixed is the first one of the same minor
-	// version that has not; last the last one of it that is known to have it, where none is
-	// known to be fixed.
+	// from is the first version with the bug, fixed the first one of the same minor version without it. Where no
+	// fixed version is known, last is the last one that is known to have it.
 	from, fixed, last version
 	// shim is what the shim answers about the container then, and cgroup the version of
-	// control groups that it needs, 0 for any.
+	// cgroups that it needs, 0 for any.
 	shim   string
 	cgroup int
 	// starting reports whether containerd must have been started in the meantime, and behind
@@ -34,20 +33,18 @@ var bugs = []bug{
 	{issue: "#10589", from: version{1, 7, 14}, fixed: version{1, 7, 22}, shim: running},
 	// Of an end that comes while containerd starts, before it knows the container: #11634.
 	{issue: "#11634", from: version{1, 7, 0}, fixed: version{1, 7, 34}, shim: stopped, starting: true},
-	// The shim waits without a limit for its watch of the control group's memory.events before
-	// it goes on to the next end (internal/oom/watcher.go, stop). The end at which it waits is noted: who
-	// waits for that container (Wait of the task, as containerd does) is woken before (SetExited,
-	// cmd/containerd-shim-runc-v2/task/service.go). Those behind it, the sandbox's at last, it calls
-	// running. What the watch waited for in the report is not known: it opens the file, which a scanner
-	// of files can hold up (fanotify), and sends an event, for which it has seconds.
+	// Before it handles the next exit, the shim waits without a limit for its watch of the cgroup's memory.events
+	// (internal/oom/watcher.go, stop). The exit at which it waits is recorded: containerd, which waits for that
+	// container (Wait of the task), is woken before (SetExited, cmd/containerd-shim-runc-v2/task/service.go). The shim
+	// reports the containers behind it as running, the sandbox last. What the watch waited for in the report is not
+	// known. It opens the file, which a fanotify permission listener can hold up, and sends an event within seconds.
 	{issue: "#13814", from: version{2, 3, 0}, last: version{2, 3, 4}, shim: running, cgroup: 2, behind: true},
 	{issue: "#13814", from: version{2, 4, 0}, last: version{2, 4, 2}, shim: running, cgroup: 2, behind: true},
 }
 
-// knownBug returns the bug of the node's containerd that explains what the shim answers about
-// a container; nil when none is known to. A containerd that has been connected
-// to since before the pod was deleted has not been started since. The versions of distributions, such as
-// 1.7.12-0ubuntu4, may have the fix of a later one.
+// knownBug returns the bug of the node's containerd that explains the shim's answer about a container; nil when none is
+// known. If nodeagent has been connected since before the deletion, containerd has not been restarted since. A version
+// of a distribution, such as 1.7.12-0ubuntu4, may have the fix of a later one.
 func knownBug(p *fact.View, c *evidence.Container) *bug {
 	v, ok := parseVersion(p.Node.Containerd.Version)
 	if !ok {
@@ -66,13 +63,13 @@ func knownBug(p *fact.View, c *evidence.Container) *bug {
 	return &bugs[i]
 }
 
-// othersEnded reports whether another container of the pod has ended by containerd's record.
+// othersEnded reports whether the CRI status says that another container of the pod has exited.
 func othersEnded(p *fact.View, c *evidence.Container) bool {
 	return slices.ContainsFunc(p.Containers, func(o evidence.Container) bool { return o.ID != c.ID && o.State == evidence.StateExited })
 }
 
-// cgroupsOf returns the version of the pod's control groups, 0 when there are none, or of both. The
-// container's own may be gone: systemd removes it as soon as it is empty.
+// cgroupsOf returns the version of the pod's cgroups, 0 when there are none, or some of both. The container's own may
+// be gone: systemd removes it as soon as it is empty.
 func cgroupsOf(p *fact.View) int {
 	if len(p.Cgroups) == 0 {
 		return 0

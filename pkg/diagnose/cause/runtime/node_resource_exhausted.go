@@ -10,8 +10,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The owners of what can be used up, as evidence.Shortage has them; and the variant of a containerd that
-// cannot write into its record that a container has ended.
+// The owners of limits, as evidence.Shortage has them, and the variant of a containerd that cannot record the exit of a
+// container.
 const (
 	shim       = "shim"
 	containerd = "containerd"
@@ -19,7 +19,7 @@ const (
 	unaccepted = "Unaccepted" // a containerd that accepts no connection
 )
 
-// NodeResourceExhausted is a shim, or a containerd, that has used up a limit or its disk and so cannot stop the pod.
+// NodeResourceExhausted is a shim or a containerd that cannot stop the pod, because a limit or its disk is used up.
 //
 // A limit that one reading shows used up has room in the next, and the kernel's words for it (EAGAIN, EMFILE) may be
 // about another limit. So two things have to show it: a component that reports the refusal, and readings over ten
@@ -82,22 +82,29 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"findmnt": {{Text: "findmnt -T {root}"}, {Text: "findmnt"}},
 			"group":   {{Text: "/{cgroup}"}, {Text: "of the process (cat /proc/{pid}/cgroup)"}},
 		},
-		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses that to who has used up a limit. " +
-			"It also writes down what has become of each container, for which it makes a new file. " +
-			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
-		Evidence: []string{"One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
-			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
-			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for " + fact.Disagree.String() + ", in " +
-			"which it may open no file, or the file system of its records is full or read-only, as it was soon after the end. " +
-			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and could open no file before that. " +
-			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
-			"Or the kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
-			"the number of the container, or of the sandbox, is compared with containerd's. It has said so of late. " +
-			"The limit was used up from before it said so last. Used up means: " +
-			"pids.current of the process's control group, or of one above it, is not below pids.max, or the process has all files open of the numbers that /proc/PID/limits allows. " +
-			"A file system is full with less than 1 MiB free, also for root, or with no inode free (statfs). " +
-			"Where the shim could not signal a container, its first process lives and SIGKILL is not pending in any of its threads. " +
-			"A limit of the pod's own control group is not looked at, nor one of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max). A limit that is used up for a moment is not told."},
+		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses this to a " +
+			"process that has used up a limit. containerd also records what has become of each container, for which it makes a new file. " +
+			"Nothing is wrong with the pod. Other pods on the node that are started or stopped meet the same limit.",
+		Evidence: []string{
+			"All readings over ten seconds or more find a limit used up. Either pids.current of the process's cgroup, or of one above it, is " +
+				"not below pids.max. Or the process has as many files open as /proc/PID/limits allows.",
+			"A file system counts as full if it has less than 1 MiB free, also for root, or no free inode (statfs).",
+			"In addition, one of the next four is the case. First: containerd has not reported the sandbox's status for ten seconds, because it " +
+				"can open no file. No process of the pod's containers is alive.",
+			"Second: containerd has no task for an exited container, but its CRI status has said running for " + fact.Disagree.String() + ". From soon after the " +
+				"exit on, containerd can open no file, or the file system of its records is full or read-only.",
+			"Third: containerd has not responded to any request of nodeagent, for as long as ContainerdHung requires. Before that, it could " +
+				"open no file.",
+			"Fourth: the kubelet has reported at least twice that the stop failed with the kernel's error for this limit (Events of this pod " +
+				"with reason FailedKillPod). The reports came since the deletion, over eight seconds or more.",
+			"The last of these reports is recent, and the limit has been used up since before it. The ID of the container, or of the sandbox, " +
+				"in it is compared with containerd's.",
+			"If the shim could not signal a container, the container's first process is alive, and none of its threads has a pending SIGKILL.",
+			"Inferred, except for the first. A containerd that hangs for another reason also runs out of files, because clients that retry open " +
+				"connections.",
+			"Not reported if the limit is used up only for a moment. Limits of the pod's own cgroup and of the whole node (kernel.pid_max, " +
+				"kernel.threads-max, fs.file-max) are not checked.",
+		},
 		Seen:   []string{"{measured}", "{said}"},
 		First:  "on the node: raise the limit, or free space",
 		Avoid:  "{restart}",
@@ -108,8 +115,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: evidence.Tasks,
-				Meaning: "Shims are in the control group of whoever started them: on most nodes all of them are in that of containerd's unit, each with about a dozen threads. " +
-					"A limit on that group (TasksMax of the unit, or of a slice above it) holds for all of them together.",
+				Meaning: "Shims are in the cgroup of the process that started them. On most nodes all of them are in the cgroup of containerd's unit, each " +
+					"with about a dozen threads. A limit on that cgroup (TasksMax of the unit, or of a slice above it) applies to all of them together.",
 				First: "on the node: raise that pids.max; if it is a systemd unit: systemctl set-property UNIT TasksMax=infinity",
 				Remedy: "On the node: raise the limit of cgroup {group}. " +
 					"If its name ends with .service or .slice, it is a systemd unit: systemctl set-property UNIT TasksMax=infinity, with no restart. " +
@@ -118,16 +125,16 @@ var NodeResourceExhausted = &diagnose.Rule{
 			},
 			{
 				Name: evidence.Descriptors,
-				Meaning: "Each container, connection and watch takes some files of containerd's. " +
-					"A limit below some tens of thousands (LimitNOFILE of the unit) is too low for it; with a higher one something leaks.",
+				Meaning: "containerd needs some open files for each container, connection and watch. A limit below some tens of thousands (LimitNOFILE of " +
+					"the unit) is too low for it. With a higher limit, something leaks.",
 				First: "on the node: {raisefiles}, with a LIMIT above {limit}",
 				Remedy: "Raise the limit of {process}, on the node: {raisefiles}, with a LIMIT above {limit}. {retry}. " +
 					"Then see what it has open (ls -l /proc/{pid}/fd), and raise LimitNOFILE of containerd's unit.",
 			},
 			{
 				Name: evidence.Space,
-				Meaning: "The kubelet removes unused images, and ends pods, before its disk is full (imageGCHighThresholdPercent, evictionHard); " +
-					"what fills it faster, or is on a disk of its own, it does not stop.",
+				Meaning: "Before its disk is full, the kubelet removes unused images and evicts pods (imageGCHighThresholdPercent, evictionHard). It does " +
+					"not stop what fills the disk faster, or what is on a separate disk.",
 				First: "on the node: {df} shows the mount point, du -xh MOUNTPOINT what fills it; ask the files' owner before you delete any",
 				Avoid: "deleting containerd's own files, restarting containerd (may not start)",
 				Remedy: "On the node: {df} names the mount point, and du -xh on that shows what fills the file system. " +
@@ -139,20 +146,22 @@ var NodeResourceExhausted = &diagnose.Rule{
 					"A force delete leaves the pod's volumes on the node with no API object tracking them.",
 			},
 			{
-				Name:    evidence.Inodes,
-				Meaning: "Each file and directory needs an inode, of which ext4 has a number that is set when it is made. Many small files use them up while there is space.",
-				First:   "on the node: {df} shows the mount point, du -x --inodes MOUNTPOINT where the files are; ask the owner before you delete",
-				Avoid:   "deleting containerd's own files, restarting containerd (may not start)",
+				Name: evidence.Inodes,
+				Meaning: "Each file and directory needs an inode. ext4 has a fixed number of them, set when the file system is made. Many small files use " +
+					"them up while there is still space.",
+				First: "on the node: {df} shows the mount point, du -x --inodes MOUNTPOINT where the files are; ask the owner before you delete",
+				Avoid: "deleting containerd's own files, restarting containerd (may not start)",
 				Remedy: "On the node: {df} names the mount point, and du -x --inodes on that shows where the files are. " +
 					"Remove files there that their owners do not need. containerd tries again within five minutes.",
 				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd before that: it may not start. " +
 					"A force delete leaves the pod's volumes on the node with no API object tracking them.",
 			},
 			{
-				Name:    evidence.ReadOnly,
-				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started, and the stop of none is completed.",
-				First:   "on the node: dmesg | grep -i read-only says why; after a disk error: ask the owners of its pods, drain it, then reboot (checks it) or replace the node",
-				Avoid:   "remounting it writable before a check (can damage it)",
+				Name: evidence.ReadOnly,
+				Meaning: "The kernel makes a file system read-only when it finds an error in it or in its disk (mount option errors=remount-ro). No pod on " +
+					"the node can be started, and no stop is completed.",
+				First: "on the node: dmesg | grep -i read-only says why; after a disk error: ask the owners of its pods, drain it, then reboot (checks it) or replace the node",
+				Avoid: "remounting it writable before a check (can damage it)",
 				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). If the disk has failed, replace the disk or the node. " +
 					"After another error, drain the node as far as possible, then reboot it, so that the file system is checked. " +
 					"Without an error, an administrator mounted it so: {findmnt} names the mount, and mount -o remount,rw of that undoes it. " +
@@ -167,8 +176,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 	},
 }
 
-// mayBeExhausted says until when it is known of a limit that is used up no more, or of a record that can be written again,
-// whether the next try succeeds.
+// mayBeExhausted returns until when it is open whether the next attempt succeeds: the limit is not used up any more, or
+// the record can be written again.
 func mayBeExhausted(p *fact.View) []diagnose.Open {
 	if p.ContainersEnded() {
 		return nil // it has been stopped
@@ -181,7 +190,7 @@ func mayBeExhausted(p *fact.View) []diagnose.Open {
 		if c := &p.Containers[i]; unwritten(p, c) {
 			o := diagnose.Waits(p.Unwritable.Last, fact.Retries, diagnose.Retry)
 			o.Container = c.Name
-			if last := c.VacantSince.Add(diagnose.LastWait); o.Until.After(last) { // it is short again and again
+			if last := c.VacantSince.Add(diagnose.LastWait); o.Until.After(last) { // it runs short again and again
 				o.Since, o.Until = c.VacantSince, last
 			}
 			out = append(out, o)
@@ -204,8 +213,8 @@ func exhausted(p *fact.View) []diagnose.Finding {
 	return failedStop(p)
 }
 
-// failedStop returns the limit for which, as the kubelet says, each stop of the pod's sandbox fails: that of the shim, which cannot
-// signal a container that lives, or that of containerd, when all of them have ended.
+// failedStop returns the limit that makes each stop of the pod's sandbox fail, as the kubelet reports. It is the shim's,
+// which cannot signal a container that is alive, or containerd's, when all containers have exited.
 func failedStop(p *fact.View) []diagnose.Finding {
 	f := fact.SandboxStop(p)
 	if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) ||
@@ -216,7 +225,7 @@ func failedStop(p *fact.View) []diagnose.Finding {
 		c, known := p.Container(f.ID)
 		s, own := shortage(p, shim, fact.Exhausted(f.Error), f.Last), ownShim(p)
 		if s == nil || own == nil || own.PID != s.PID || !known || alive(p, c) == nil {
-			return nil // also when which of several shims is the pod's is not known
+			return nil // also if several shims may be the pod's
 		}
 		out := about(c, diagnose.Inferred)
 		out.Family, out.Objects = s.Resource, usedUp(s, text)
@@ -228,8 +237,8 @@ func failedStop(p *fact.View) []diagnose.Finding {
 	return nil
 }
 
-// shortForStatus returns why containerd does not tell the status of the pod's sandbox, which the
-// kubelet asks for before each of its steps, when that is that it may open no file; nil when it is not.
+// shortForStatus returns the limit for which containerd cannot report the sandbox's status, because it can open no file;
+// nil when there is none. The kubelet requests that status before each of its steps.
 func shortForStatus(p *fact.View) (s *evidence.Shortage, err string) {
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -244,15 +253,15 @@ func shortForStatus(p *fact.View) (s *evidence.Shortage, err string) {
 	return nil, ""
 }
 
-// unacceptedBy returns the limit by which containerd accepts no connection: it has answered none of
-// nodeagent's requests for as long as one that hangs has not. The kubelet was connected before.
+// unacceptedBy returns the limit for which containerd accepts no connection. It has responded to no request of nodeagent
+// for as long as ContainerdHung requires. The kubelet was connected before.
 func unacceptedBy(p *fact.View) *evidence.Shortage {
 	c := &p.Node.Containerd
 	if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 3 || !fact.SilentForLong(p, c.UnansweredSince, c.Asked) {
 		return nil
 	}
 	if c.Process != nil && c.Process.State == evidence.Uninterruptible {
-		return nil // it hangs, and fills up for that
+		return nil // it hangs, and runs out of files because of that
 	}
 	if s := shortage(p, containerd, evidence.Descriptors, p.Time); s != nil && !s.Since.After(c.UnansweredSince) {
 		return s
@@ -260,8 +269,8 @@ func unacceptedBy(p *fact.View) *evidence.Shortage {
 	return nil
 }
 
-// unrecordedEnds returns the containers that have ended and of which containerd has deleted the task, but
-// not changed the record, which it cannot write: in all readings for as long as views have to disagree.
+// unrecordedEnds returns the containers that have exited and whose task containerd has deleted, but whose record it
+// cannot write. All readings show that, for as long as views have to disagree.
 func unrecordedEnds(p *fact.View) []diagnose.Finding {
 	s := unwritable(p)
 	if s == nil || !disagree(p, s.Since) || fact.Missing(p, evidence.Containers, evidence.Suspects, evidence.Cgroups, evidence.Containerd) {
@@ -279,8 +288,8 @@ func unrecordedEnds(p *fact.View) []diagnose.Finding {
 	return out
 }
 
-// usedUp is what a finding about a limit is about. The text ends with what runc has printed, and where
-// it was not started with <nil> in its place (runOrError in github.com/containerd/go-runc).
+// usedUp returns the objects of a finding about a limit. The text ends with what runc has printed, or with <nil> if it was
+// not started (runOrError in github.com/containerd/go-runc).
 func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
 	return diagnose.Objects{
 		Process: &diagnose.Process{PID: s.PID, Comm: s.Owner}, Cgroup: s.Cgroup, Limit: s.Limit, Dir: s.Dir,
@@ -288,16 +297,16 @@ func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
 	}
 }
 
-// unwritten reports whether containerd has no task of a container that runs by its record, and can write nothing
-// there, or could not when it tried last: it tries again. That is seen since soon after the end, as far as that was
-// seen itself; a shortage of later has not kept it from writing.
+// unwritten reports whether containerd has no task for a container that its record calls running, and cannot write that
+// record, or could not at its last attempt: it tries again. The shortage must have been seen soon after the exit. One
+// that began later has not kept containerd from writing.
 func unwritten(p *fact.View, c *evidence.Container) bool {
 	return c.Kind != evidence.Sandbox && c.Runtime == fact.RuncV2 && c.State == evidence.StateRunning && c.Task.Absent &&
 		p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
 }
 
-// unwritable returns why containerd can write no record, which has lasted the longest of what readings in a
-// row have shown for SlowDevice; nil when there is nothing of the kind.
+// unwritable returns the oldest shortage for which containerd can write no record, and that readings in a row have shown
+// for SlowDevice; nil when there is none.
 func unwritable(p *fact.View) *evidence.Shortage {
 	var out *evidence.Shortage
 	for i := range p.Shortages {
@@ -309,8 +318,8 @@ func unwritable(p *fact.View) *evidence.Shortage {
 	return out
 }
 
-// shortage returns the limit of an owner on a resource that readings in a row have shown used up: for
-// fact.SlowDevice, and since before something failed at the moment that is given. nil when there is none.
+// shortage returns an owner's limit on a resource that readings in a row have shown used up, for fact.SlowDevice and since
+// before the given time of a failure; nil when there is none.
 func shortage(p *fact.View, owner, resource string, failed time.Time) *evidence.Shortage {
 	for i := range p.Shortages {
 		s := &p.Shortages[i]
@@ -321,8 +330,8 @@ func shortage(p *fact.View, owner, resource string, failed time.Time) *evidence.
 	return nil
 }
 
-// relieved reports whether what failed for want of something may succeed at the next try: the limit
-// that readings had shown used up is not any more, and nothing has been told of a failure since.
+// relieved reports whether the next attempt may succeed: the limit is not used up any more, and no failure has been
+// reported since.
 func relieved(p *fact.View, f *fact.SandboxFailure) bool {
 	resource := fact.Exhausted(f.Error)
 	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
@@ -330,6 +339,6 @@ func relieved(p *fact.View, f *fact.SandboxFailure) bool {
 	})
 }
 
-// soonAfter is how long after the end of a container the first reading may be that shows that containerd cannot write
-// that down: of a node that is busy some rounds later.
+// soonAfter is how long after a container's exit the first reading may come that shows that containerd cannot record it:
+// on a busy node that is some rounds later.
 const soonAfter = 30 * time.Second

@@ -8,16 +8,16 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// usedFor is for how long a process must have used the root file system of a container:
-// one that walks through all files of the node takes less.
+// usedFor is how long a process must have used the root file system of a container.
+// A program that walks through all files of the node uses it for less.
 const usedFor = 30 * time.Second
 
-// RootfsUnmountBusy is a container that cannot be deleted because somebody uses its root
+// RootfsUnmountBusy is a container that cannot be deleted, because a process uses its root
 // file system.
 //
 // The shim unmounts it without MNT_DETACH when runc has deleted the container
-// (cmd/containerd-shim-runc-v2/process/init.go, delete), and containerd, which gets the
-// error, tries again after up to five minutes (internal/cri/server/events/events.go).
+// (cmd/containerd-shim-runc-v2/process/init.go, delete). containerd gets the error, and
+// tries again after up to five minutes (internal/cri/server/events/events.go).
 var RootfsUnmountBusy = &diagnose.Rule{
 	Cause:  "RootfsUnmountBusy",
 	Phases: []diagnose.Phase{diagnose.Runtime, diagnose.Sandbox},
@@ -38,15 +38,22 @@ var RootfsUnmountBusy = &diagnose.Rule{
 				{Text: "On the node: find out what {process} does, and whose it is. Let it leave the root file system, or once its owner agrees: {terminate}"},
 			},
 		},
-		Meaning: "When a container has ended, its shim has runc delete it, and unmounts its root file system. A process of the node uses that: a shell that has changed into the directory, a security scanner, a backup. " +
-			"The kernel answers EBUSY, containerd does not note that the container has ended, and tries again after up to five minutes. " +
-			"The pod's sandbox, in which the pause program runs, has a root file system, too.",
-		Evidence: []string{"The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped and has closed its output, no process of it is left, and runc has removed its control group. " +
-			"The root file system is still in the host's mount table, below /run/containerd. " +
-			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for 30 seconds or more, and was not started long after the container had ended. " +
-			"Where there is none, one in a mount namespace of its own, as of a DaemonSet with mountPropagation HostToContainer, that uses the " +
-			"copy which the kernel unmounts with this mount. " +
-			"Where systemd manages control groups it is inferred: systemd may have removed the group."},
+		Meaning: "When a container has exited, its shim has runc delete it, and unmounts its root file system. A process on the node uses that file " +
+			"system: a shell that has changed into the directory, a security scanner, a backup. The kernel returns EBUSY. containerd does not " +
+			"record the exit, and retries after up to five minutes. The pod's sandbox, in which the pause program runs, has a root file system " +
+			"too.",
+		Evidence: []string{
+			"The pod is past its deadline, and containerd's CRI status says that the container runs.",
+			"The shim says that the container has stopped, and has closed its output. No process of the container is left, and runc has removed " +
+				"its cgroup.",
+			"The root file system is still in the host's mount table, below /run/containerd.",
+			"A process in the host's mount namespace has used this very mount for 30 seconds or more. It has a file open there (mnt_id in " +
+				"/proc/PID/fdinfo), or its working directory, root directory or program.",
+			"This process was not started long after the container had exited.",
+			"If there is none, a process in another mount namespace uses the copy that the kernel unmounts together with this mount. A " +
+				"DaemonSet with mountPropagation HostToContainer has such a copy.",
+			"Inferred if systemd manages cgroups: then systemd, and not runc, may have removed the container's cgroup.",
+		},
 		Seen: []string{
 			"The shim says that {what} has stopped, but its root file system is still mounted below /run/containerd",
 			"{process} uses that mount: {via}",
@@ -86,8 +93,8 @@ var RootfsUnmountBusy = &diagnose.Rule{
 	},
 }
 
-// cameLater reports whether a process was started long after the container had ended: what kept
-// the shim from unmounting its root file system then is something else.
+// cameLater reports whether a process was started long after the container had exited. Then something else kept the
+// shim from unmounting the root file system.
 func cameLater(c *evidence.Container, h *evidence.Holder) bool {
 	return !c.VacantSince.IsZero() && h.Probe != nil && h.Probe.Started.Sub(c.VacantSince) > usedFor
 }
@@ -98,7 +105,7 @@ func uses(p *fact.View, c *evidence.Container, h *evidence.Holder) bool {
 }
 
 // usesRootfs returns the process that has used a container's root file system for the
-// longest time, and how many do, of those that were there when it ended.
+// longest time, and how many use it. It counts only those that were there when the container exited.
 func usesRootfs(p *fact.View, c *evidence.Container) (first *evidence.Holder, n int) {
 	for i := range p.Holders {
 		h := &p.Holders[i]

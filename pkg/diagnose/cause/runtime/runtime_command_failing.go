@@ -22,12 +22,17 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"what": {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
 		},
-		Meaning: "The shim does not signal a container itself. It runs a program for that, usually runc, and this program ends with an error. " +
-			"The stop signal that fails is not sent again; SIGKILL is, each time that the kubelet tries to stop the pod.",
-		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that signalling a container of the pod failed in the runtime, and once of this one; " +
-			"the number of the container is compared with containerd's. It has said so of late: a kubelet that tries to stop the container again waits for the grace period first. " +
-			"The container's first process lives, SIGKILL is not pending in any of its threads, and the shim answers that it runs. " +
-			"Whoever may create Events in the pod's namespace can have made the Event, so it is inferred."},
+		Meaning: "The shim does not signal a container itself. It runs a program for that, usually runc, and this program exits with an error. A " +
+			"stop signal that failed is not sent again. SIGKILL is, each time that the kubelet tries to stop the pod.",
+		Evidence: []string{
+			"The kubelet has reported at least twice that the runtime failed to signal a container of the pod (Events of this pod with reason " +
+				"FailedKillPod). The reports came since the deletion, over eight seconds or more.",
+			"At least one of these reports is about this container. The ID in it is compared with containerd's.",
+			"The last report is recent. The kubelet waits for the grace period before each new attempt, so reports can be that far apart.",
+			"The container's first process is alive, and none of its threads has a pending SIGKILL.",
+			"The shim says that the container runs.",
+			"Inferred: any user who may create Events in the pod's namespace can have created these.",
+		},
 		Seen: []string{
 			"The kubelet's Events (FailedKillPod) report this failure at least twice since the deletion",
 			"{process} is alive and has no pending SIGKILL, and the shim says running",
@@ -72,9 +77,8 @@ var RuntimeCommandFailing = &diagnose.Rule{
 // container (checkKillError in cmd/containerd-shim-runc-v2/process/utils.go).
 const afterKill = "unknown error after kill: "
 
-// onlySignals returns the pod with those of the kubelet's failures to stop the sandbox that are
-// of a runtime that could not signal; none if the last one is another: what else failed says
-// nothing of how often that was.
+// onlySignals returns the pod with only those of the kubelet's failures to stop the sandbox where a runtime could not
+// signal. It returns none if the last failure is another one, because that one does not tell how often a signal failed.
 func onlySignals(p *fact.View) *fact.View {
 	pod := *p.Pod
 	pod.KillFailures = nil
@@ -101,23 +105,22 @@ func naming(p *fact.View, id string) *fact.View {
 	return &of
 }
 
-// How long after its last words about it the kubelet must speak of a failure again, on top of
-// the grace period: it tries again after ten seconds or a little more, and then waits for the
-// grace period before it has SIGKILL sent. Once it has told 25 times, it tells one in five
-// minutes (k8s.io/client-go/tools/record/events_cache.go).
+// nextTry is how long after its last report the kubelet must report a failure again, on top of the grace period. It
+// tries again after ten seconds or a little more, and waits for the grace period before it has SIGKILL sent. After
+// toldBusy reports, it sends one in five minutes (k8s.io/client-go/tools/record/events_cache.go).
 const (
 	nextTry  = 45 * time.Second
 	toldBusy = 25
 )
 
-// ofLate reports whether a failure has been told of so lately that the kubelet can have had
-// no better luck since.
+// ofLate reports whether a failure has been reported so recently that no later attempt of the kubelet can have
+// succeeded.
 func ofLate(p *fact.View, f *fact.SandboxFailure) bool {
 	return f.Count >= toldBusy || p.Time.Sub(f.Last) <= fact.Grace(p)+nextTry
 }
 
-// alive returns the first process of a container that the shim says runs, and that nobody has
-// killed; nil when there is none, or it is not known.
+// alive returns the first process of a container that runs, by the shim's answer, and has not been killed; nil when there
+// is none, or it is not known.
 func alive(p *fact.View, c *evidence.Container) *evidence.Task {
 	if c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Task.Status != running || c.Task.PID == 0 {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The families of RuntimeCommandHanging, and its variants that are about the pod's sandbox, about a
-// container that is yet to be started, and about one that has time left to end.
+// The families of RuntimeCommandHanging, and its variants: the pod's sandbox, a container that has not been started yet,
+// and one that is inside its grace period.
 const (
 	leftBehind   = "LeftBehind"  // the command has exited, and its child holds its output
 	blocked      = "Blocked"     // a thread of it is in state D
-	interrupted  = "Interrupted" // containerd ends the command, and begins anew
+	interrupted  = "Interrupted" // containerd kills the command, and runs it again
 	aboutSandbox = "Sandbox"
 	beforeStart  = "BeforeStart"
 	inGrace      = "InGrace"
@@ -23,9 +23,9 @@ const (
 	sandboxBeforeStart = "SandboxBeforeStart"
 )
 
-// For how long a command that sleeps, and does not move, for a reason that is no device's and no processor's, must not have
-// returned on any node; and when the kubelet has said that stopping the sandbox took too long, or one before it was seen to hang: that
-// has been killed then.
+// How long a command must not have returned, on any node, if it sleeps without moving and no device or CPU is the reason.
+// The shorter time is for a new attempt: the kubelet has reported that stopping the sandbox timed out, or a command
+// before this one was seen to hang. That one was killed then.
 const (
 	commandPatienceAsleep = 100 * time.Second
 	commandPatienceAgain  = fact.SlowDevice
@@ -111,21 +111,30 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				{Text: ""},
 			},
 		},
-		Meaning: "The shim does not signal, start or delete a container itself. It runs a program for that, usually runc, and waits until that has exited and closed its output. " +
-			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
-			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long. " +
-			"When the command that is to send the stop signal fails, the kubelet has the sandbox stopped as soon as it has tried the other containers, and containerd kills all of them with SIGKILL for that. It does not send the stop signal again.",
-		Evidence: []string{"A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than " + fact.Command.String() +
-			" ago, or 100 seconds where it sleeps and has not moved for ten. " +
-			"Inside the grace period it is looked for when the shim does not answer. " +
-			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to hang and to sleep so up to two minutes before, and the time of a preStop hook. Two readings show the same. " +
-			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
-			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
-			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three under pressure, " +
-			"and then it is inferred: containerd ends them after ten seconds. " +
-			"They do not count when runc has removed the container's control group and a process uses its root file system (RootfsUnmountBusy). " +
-			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
-			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child."},
+		Meaning: "The shim does not signal, start or delete a container itself. It runs a program, usually runc, and waits until that has exited and " +
+			"closed its output. Until then it does nothing else about this container, and its responses to containerd about it have to wait " +
+			"too. While a container is created or started, the kubelet does not handle the deletion until its request times out. That takes two " +
+			"minutes (runtimeRequestTimeout), or four for the sandbox, and again for each container. If the command that sends the stop signal " +
+			"fails, the kubelet tries the other containers, then has the sandbox stopped. For that, containerd kills all of them with SIGKILL. " +
+			"The stop signal is not sent again.",
+		Evidence: []string{
+			"A child of the pod's shim has the arguments with which the shim starts a runtime. Only shims for runc (io.containerd.runc.v2) are " +
+				"checked.",
+			"The child is in the shim's process group, and in no pod's cgroup. A process that comes out of a container cannot be there.",
+			"It was started more than " + fact.Command.String() + " ago, or 100 seconds ago if it sleeps and has not moved for ten. Two readings show the same.",
+			"Ten seconds of such a sleep are enough if the kubelet reported before, in an Event, that stopping the sandbox timed out. The " +
+				"command is killed then, so this one, started since, is a new attempt. Inferred.",
+			"Ten seconds are also enough if a command that was to kill the same container hung and slept like this. It was last seen at most " +
+				"two minutes (plus the time of a preStop hook) before this one. Inferred.",
+			"A runc exec counts only if the container's processes have exited. The shim reports the exit when that command has returned.",
+			"Family Interrupted: two commands that delete the container, or three under pressure, took five seconds or more and did not move. " +
+				"containerd kills each after ten seconds. Inferred.",
+			"Family LeftBehind: the process was started since the deletion, and the shim does not respond about a container of the pod. The " +
+				"pipe alone proves nothing: a container's output is also a pipe that the shim reads.",
+			"What the command waits for is what the last of its descendants sleeps in, as long as each has one child.",
+			"Not reported inside the grace period, unless the shim does not respond. Family Interrupted is not reported if runc has removed the " +
+				"container's cgroup and a process uses its root file system (RootfsUnmountBusy).",
+		},
 		Seen:  []string{"{started}", "{sleeps}"},
 		First: "on the node: {look}. Ask who installed it",
 		Avoid: "{harm}",
@@ -137,16 +146,17 @@ var RuntimeCommandHanging = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: leftBehind,
-				Meaning: "The command has exited, and a process that it started has not: a hook of the runtime, or a program in the runtime's place, has put something into the background. " +
-					"The shim reads the command's output until nobody can write to it any more, and holds its lock until then.",
+				Meaning: "The command has exited, but a process that it started has not. A hook of the runtime, or a program in the runtime's place, has put " +
+					"something into the background. The shim reads the command's output until the last writer has closed it, and holds its lock until " +
+					"then.",
 				First: "on the node: systemctl status {pid} shows what it is; ask its owner to stop it",
 				Remedy: "On the node: find out what starts {process}: a hook in the runtime's configuration, or a script in place of runc. " +
 					"Then end it: {terminate}. The shim resumes immediately.",
 			},
 			{
 				Name: interrupted,
-				Meaning: "containerd gives the shim ten seconds to delete a container that has ended, and has the command killed then. It tries again after pauses that double, up to five minutes. " +
-					"What the command waits for has been there each time.",
+				Meaning: "containerd gives the shim ten seconds to delete a container that has exited, then has the command killed. It retries after pauses " +
+					"that double, up to five minutes. What the command waits for has been there each time.",
 				First: "on the node, while it runs: ps -eo pid,ppid,stat,wchan:30,comm --forest and lslocks show why; repair that",
 				Remedy: "On the node: see what the command waits for while it runs, and repair that. " +
 					"ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks shows who holds a lock. " +
@@ -158,7 +168,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 			{
 				Name:    blocked,
-				Meaning: "A thread of the command, or of the last process that it waits for, is in uninterruptible sleep: no signal ends it.",
+				Meaning: "A thread of the command, or of the last process that it waits for, is in uninterruptible sleep (D state): no signal ends it.",
 				First:   "on the node: repair what thread {thread} waits for (cat /proc/{thread}/stack; dmesg); no signal ends it",
 				Remedy: "On the node: repair what thread {thread} waits for in {function}. " +
 					"cat /proc/{thread}/stack and dmesg say more, and ps -eo pid,stat,wchan:30,comm shows what else waits there. " +
@@ -172,9 +182,9 @@ var RuntimeCommandHanging = &diagnose.Rule{
 	},
 }
 
-// commandsOpen says that commands may hang that were started a moment ago, or may be started next, and one that waits for a program
-// that scans files where none is found to hang. Nobody waits for that: as long as each of them is ended in time the next one is a
-// moment old, too.
+// commandsOpen returns what is open while commands may hang that were started a moment ago, or may be started next, and
+// while one waits for a fanotify permission listener if none is found to hang. nodeagent does not wait for that: as
+// long as each command ends in time, the next one is only a moment old, too.
 func commandsOpen(p *fact.View, found bool) []diagnose.Open {
 	if startsNext(p) || slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) }) ||
 		!found && slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) {
@@ -183,7 +193,7 @@ func commandsOpen(p *fact.View, found bool) []diagnose.Open {
 	return nil
 }
 
-// scanned reports whether a command that ends a container waits for a program that scans files.
+// scanned reports whether a command that ends a container waits for a fanotify permission listener.
 func scanned(p *fact.View, c *evidence.RuntimeCommand) bool {
 	container, ok := p.Container(c.Container)
 	return ok && !c.Left && counts(p, c, container) && !slices.Contains(startCommands, c.Command) &&
@@ -203,7 +213,7 @@ func hangingCommands(p *fact.View) []diagnose.Finding {
 			out = append(out, f)
 		}
 	}
-	// One for each container: what its lock is held for before what only keeps its end.
+	// One for each container: what holds its lock comes before what only delays its exit.
 	slices.SortStableFunc(out, func(a, b diagnose.Finding) int { return cmp.Compare(rank(&a), rank(&b)) })
 	var told []diagnose.Finding
 	for _, f := range out {
@@ -227,8 +237,8 @@ const (
 // that write or read all of a container's memory, checkpoint and restore, take their time.
 var lockCommands = []string{killCommand, "delete", "create", "start", "run", "pause", "resume", "update"}
 
-// startCommands are those of them for which the kubelet waits before it turns to the deletion.
-// Others clean up after a start that was given up.
+// startCommands are those of lockCommands for which the kubelet waits before it handles the deletion.
+// The others clean up after a start that was given up.
 var startCommands = []string{"create", "start", "run"}
 
 func rank(f *diagnose.Finding) int {
@@ -255,7 +265,7 @@ func hanging(p *fact.View, c *evidence.RuntimeCommand) (f diagnose.Finding, ok b
 		return f, false
 	}
 	if c.Left {
-		// That the shim waits for this pipe is what nothing else shows.
+		// Nothing else shows that the shim waits for this pipe.
 		f, ok = diagnose.Finding{Family: leftBehind, Confidence: diagnose.Inferred}, p.Time.Sub(c.Since) >= fact.SlowDevice && holdsUp(p, first)
 	} else if container, known := p.Container(c.Container); known && counts(p, c, container) {
 		f, ok = aboutCommand(p, c, container), true
@@ -274,12 +284,12 @@ func hanging(p *fact.View, c *evidence.RuntimeCommand) (f diagnose.Finding, ok b
 	return f, ok
 }
 
-// shown reports whether two readings show the command, and that it has not exited, and when it was started is known.
+// shown reports whether two readings show the command, it has not exited, and its start time is known.
 func shown(p *fact.View, c *evidence.RuntimeCommand) bool {
 	return len(c.Tasks) > 0 && c.Tasks[0].State != evidence.Zombie && !c.Tasks[0].Started().IsZero() && !c.Since.IsZero() && p.Time.Sub(c.Since) >= fact.LeastStill
 }
 
-// aboutCommand starts the finding of a command that hangs, with what waits for it: the start of a container, or its stop signal.
+// aboutCommand starts the finding of a command that hangs, with what it delays: the start of a container, or its stop signal.
 func aboutCommand(p *fact.View, c *evidence.RuntimeCommand, container *evidence.Container) diagnose.Finding {
 	f := about(container, diagnose.Proved)
 	sandbox := container.Kind == evidence.Sandbox
@@ -299,11 +309,10 @@ func aboutCommand(p *fact.View, c *evidence.RuntimeCommand, container *evidence.
 	return f
 }
 
-// startsNext reports whether a container is being created or started after another one of the pod
-// has ended of which the kubelet has not written that it ran: its start was given up, it may be.
-// What kept the runtime from returning then does so again, in a pod of several containers. A
-// command of which the age is not known, or that is old enough to be told on any node, leaves
-// nothing open.
+// startsNext reports whether a container is being created or started after the start of another one of the pod may have
+// been given up: that one has exited, but the kubelet has not written that it ran. In a pod of several containers, what
+// kept the runtime from returning then may do so again. A command whose age is not known, or that is old enough to be
+// reported on any node, leaves nothing open.
 func startsNext(p *fact.View) bool {
 	failed := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && !c.BackedOff && c.Exit == nil
@@ -317,8 +326,8 @@ func startsNext(p *fact.View) bool {
 	})
 }
 
-// unfinished returns the finding of a container that the runtime does not get deleted. PIDs and
-// times are left out: each try has others.
+// unfinished returns the finding of a container that the runtime fails to delete in time. It has no PIDs and times:
+// each attempt has others.
 func unfinished(p *fact.View, d *evidence.Interrupted) (f diagnose.Finding, ok bool) {
 	tries := 2
 	if p.Pressed {
@@ -329,7 +338,7 @@ func unfinished(p *fact.View, d *evidence.Interrupted) (f diagnose.Finding, ok b
 		return f, false
 	}
 	if deleted(p, container) {
-		return f, false // the tries since fail at something else
+		return f, false // later attempts fail at something else
 	}
 	first := &d.Last.Tasks[0]
 	last := fact.LastOf(d.Last.Tasks, first)
@@ -349,10 +358,9 @@ func unfinished(p *fact.View, d *evidence.Interrupted) (f diagnose.Finding, ok b
 	return f, true
 }
 
-// deleted reports whether the runtime has done its part in deleting a container, as far as is
-// seen, and the shim cannot unmount its root file system: runc removes the control group, and the
-// shim unmounts after that, even when runc was killed (Init.delete,
-// cmd/containerd-shim-runc-v2/process/init.go).
+// deleted reports whether the runtime has done its part in deleting a container, as far as is seen, and the shim cannot
+// unmount its root file system. runc removes the cgroup, and the shim unmounts after that, even if runc was killed
+// (Init.delete, cmd/containerd-shim-runc-v2/process/init.go).
 func deleted(p *fact.View, c *evidence.Container) bool {
 	if c.Rootfs == nil || !c.Task.Drained || fact.Missing(p, evidence.Cgroups) || groupOf(p, c) != nil || bySystemd(p) {
 		return false
@@ -360,9 +368,9 @@ func deleted(p *fact.View, c *evidence.Container) bool {
 	return slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool { return uses(p, c, &h) })
 }
 
-// counts reports whether the shim cannot go on with the container while it waits for the
-// command. It publishes the end of a container when all that is being executed there has
-// ended (handleInitExit in cmd/containerd-shim-runc-v2/task/service.go).
+// counts reports whether the shim cannot continue with the container while it waits for the command. It publishes the
+// exit of a container when all that is being executed there has exited (handleInitExit in
+// cmd/containerd-shim-runc-v2/task/service.go).
 func counts(p *fact.View, c *evidence.RuntimeCommand, container *evidence.Container) bool {
 	if container.Runtime != fact.RuncV2 || container.State == evidence.StateExited && container.Kind != evidence.Sandbox {
 		return false
@@ -374,10 +382,9 @@ func counts(p *fact.View, c *evidence.RuntimeCommand, container *evidence.Contai
 	return slices.Contains(lockCommands, c.Command)
 }
 
-// holdsUp reports whether the shim may wait for what a command has left behind. The pipes of
-// the containers' own output look the same, and the shim does not wait for those: a process
-// that the runtime starts with a container, as some that stand in the place of runc do, is
-// older than the deletion, and the shim answers while it lives.
+// holdsUp reports whether the shim may wait for a process that a command has left behind. The pipes of the containers'
+// own output look the same, but the shim does not wait for those. Some programs in runc's place start a process with the
+// container. That process is older than the deletion, and the shim responds while it runs.
 func holdsUp(p *fact.View, left *evidence.Task) bool {
 	shim := ownShim(p)
 	return shim != nil && !fact.Halted(shim) && left.Probe.Started.After(p.DeletionRequested.Add(-fact.ClockSkew)) &&
@@ -394,9 +401,9 @@ func overlong(p *fact.View, c *evidence.RuntimeCommand, age time.Duration, threa
 	return age >= fact.Command.With(p) || age >= asleep && still
 }
 
-// again reports whether a command is a new try after one that was killed because the kubelet's
-// request had run out of time: it was started since that was seen last, or since the kubelet told of that. What timed out
-// may also be a CNI plugin, or about another container.
+// again reports whether a command is a new attempt, after one was killed because the kubelet's request had timed out. It
+// was started after the killed one was last seen, or after the kubelet reported the timeout. What timed out may also be a
+// CNI plugin, or about another container.
 func again(p *fact.View, c *evidence.RuntimeCommand) bool {
 	started := c.Tasks[0].Probe.Started
 	if slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool {
@@ -412,7 +419,7 @@ func again(p *fact.View, c *evidence.RuntimeCommand) bool {
 	return f.Step == fact.StepUnknown || (f.Step == fact.StepContainer || f.Step == fact.StepSandbox) && f.ID == c.Container
 }
 
-// hung reports whether the last of some commands that kill was seen for so long that it hung if it slept.
+// hung reports whether the last of some kill commands was seen for so long that it hung, if it slept.
 func hung(p *fact.View, d *evidence.Interrupted) bool {
 	patience := fact.Command.Usual
 	if p.Pressed {
@@ -421,8 +428,8 @@ func hung(p *fact.View, d *evidence.Interrupted) bool {
 	return d.Seen.Sub(d.Last.Tasks[0].Probe.Started) >= patience
 }
 
-// hookAgain is how long the preStop hook of a container takes, at most, which the kubelet runs again before it has the container
-// killed once more.
+// hookAgain returns how long the preStop hook of a container takes at most. The kubelet runs it again before it has the
+// container killed once more.
 func hookAgain(p *fact.View, d *evidence.Interrupted) time.Duration {
 	c, ok := p.Container(d.Last.Container)
 	switch {
@@ -434,14 +441,14 @@ func hookAgain(p *fact.View, d *evidence.Interrupted) time.Duration {
 	return min(fact.Grace(p), fact.Command.Pressed)
 }
 
-// slept reports whether the last of some commands was not merely slow.
+// slept reports whether the last of some commands slept without moving, and was not merely slow.
 func slept(d *evidence.Interrupted) bool {
 	thread := telling(&d.Last, fact.LastOf(d.Last.Tasks, &d.Last.Tasks[0]))
 	return thread.State == evidence.Sleeping && d.Seen.Sub(thread.UnchangedSince) >= fact.SlowDevice
 }
 
-// killsAgain reports whether the kubelet may be about to have a container killed once more after a command was ended that
-// hung at that, or whether what does so may not have done so for long enough to say whether it hangs, too.
+// killsAgain reports whether a kill command that hung was killed, and the kubelet may have the container killed again, or
+// the next command has not run for long enough to tell whether it hangs, too.
 func killsAgain(p *fact.View, d *evidence.Interrupted) bool {
 	pause := fact.Again.With(p) + hookAgain(p, d)
 	return hung(p, d) && (p.Time.Sub(d.Until) < pause || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
@@ -449,7 +456,7 @@ func killsAgain(p *fact.View, d *evidence.Interrupted) bool {
 	}))
 }
 
-// telling returns the thread of a command's process that says most of what it waits for.
+// telling returns the thread of a command's process that best shows what the process waits for.
 func telling(c *evidence.RuntimeCommand, process *evidence.Task) *evidence.Task {
 	for i := range c.Tasks {
 		if t := &c.Tasks[i]; t.PID == process.PID && !t.Leader() {

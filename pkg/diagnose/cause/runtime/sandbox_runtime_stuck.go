@@ -9,15 +9,13 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// sentryFrozen is the family of SandboxRuntimeStuck of which the sentry is frozen, and freezerV1 its
-// variant for version 1 of cgroups.
+// sentryFrozen is the family of SandboxRuntimeStuck whose sentry is frozen, and freezerV1 its variant for cgroup v1.
 const (
 	sentryFrozen = "Frozen"
 	freezerV1    = "FreezerV1"
 )
 
-// SandboxRuntimeStuck is a pod under gVisor of which the one program cannot run that ends its
-// containers.
+// SandboxRuntimeStuck is a pod under gVisor whose sentry, the one program that can end its containers, cannot run.
 //
 // A gofer that is stopped holds nothing up, unless runsc's flag directfs is off. That is not looked for, and neither is
 // a wait for a FUSE daemon: such a pod is Unknown.
@@ -46,13 +44,19 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 				{Text: "thaw the cgroup in /proc/{pid}/cgroup, or the frozen one above it (cgroup.freeze or freezer.state)"},
 			},
 		},
-		Meaning: "gVisor runs the containers of a pod on a kernel that is a program of the node, called runsc-sandbox by ps -ef and exe by the kernel. " +
-			"To signal a container the shim runs runsc kill, which asks that program to do it, without a limit of time. When the program does not run, the containers cannot end, not even at the end of the grace period. " +
-			"What runs in them gets no further than its next system call. nodeagent does not see it.",
-		Evidence: []string{"By containerd's record the runtime is io.containerd.runsc.v1. The process is a child of a shim of the pod, in the pod's control group, and the shim names it as that of the sandbox. " +
-			"When the shim does not answer, it is the only such child that has children there, in which it has the containers' programs run; with gVisor's platform KVM it has none, and nothing is said then. " +
-			"Two readings three seconds or more apart show that it has not run, and why: " +
-			"all its threads are in state T without a tracer, or its control group is frozen."},
+		Meaning: "gVisor runs a pod's containers on a kernel that is a program on the node. ps -ef calls it runsc-sandbox, and the node's kernel " +
+			"calls it exe. To signal a container, the shim runs runsc kill, which passes the request to that program without a time limit. When " +
+			"the program does not run, the containers cannot exit, not even at the end of the grace period. A process in them gets no further " +
+			"than its next system call. nodeagent does not see these processes.",
+		Evidence: []string{
+			"containerd's CRI status names the runtime io.containerd.runsc.v1.",
+			"The process is a child of a shim of the pod, and in the pod's cgroup. The shim names it as the process of the sandbox.",
+			"If the shim does not respond, it is the only such child that has children of its own there. gVisor runs the containers' programs " +
+				"in these.",
+			"Two readings three seconds or more apart show that it has not run.",
+			"The reason is one of two: all its threads are in state T without a tracer (Stopped), or its cgroup is frozen (Frozen).",
+			"Not reported if the shim does not respond and gVisor uses its platform KVM: the process then has no children.",
+		},
 		Seen:  []string{"{saw}", "It runs all containers of the pod, under {runtimes}"},
 		First: "ask who stopped it; then resume it, on the node: {continue}",
 		Avoid: "doing so during a checkpoint; killing the shim",
@@ -65,12 +69,12 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name:    diagnose.Stopped,
-				Meaning: "Somebody has sent SIGSTOP to the process.",
+				Meaning: "A user or a program has sent SIGSTOP to the process.",
 			},
 			{
 				Name: sentryFrozen,
-				Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
-					"With cgroup v2 SIGKILL would end a frozen process, but nobody sends it to this one.",
+				Meaning: "The kernel's freezer has stopped all processes of the cgroup, or of one above it. With cgroup v2, SIGKILL would end a frozen " +
+					"process, but none is sent to this one.",
 				First: "ask who froze it; then on the node: {thaw}",
 				Remedy: "Find out who froze the cgroup. When no checkpoint or debugger works on it any more, on the node: {thaw}. " +
 					"The containers resume, receive their pending signals, and the pod terminates.",
@@ -88,7 +92,7 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 		}}
 		group := fact.FrozenGroup(p, first)
 		switch {
-		// The freezer does not make a state T: this one does not run when it is thawed either.
+		// The freezer does not cause state T: this process does not run after it is thawed either.
 		case !slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.State != evidence.Stopped || t.TracerPID != 0 }):
 			f.Family = diagnose.Stopped
 		case group != nil:

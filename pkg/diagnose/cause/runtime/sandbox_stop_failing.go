@@ -8,8 +8,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The families of SandboxStopFailing: the step of stopping a sandbox that fails, where that is
-// not its own process (internal/cri/server/sandbox_stop.go in containerd, stopPodSandbox).
+// The families of SandboxStopFailing: the step that fails, if it is not about the sandbox's own process
+// (internal/cri/server/sandbox_stop.go in containerd, stopPodSandbox).
 const (
 	networkNamespace = "NetworkNamespace"
 	imageVolume      = "ImageVolume"
@@ -19,13 +19,13 @@ const (
 // (internal/cri/server/container_image_mount.go, cleanupImageMounts).
 const unmountFails = "failed to unmount image volume component \""
 
-// usersAfter is for how long the pod has to be past its deadline, and at the same stage, before it is told that an
-// image volume cannot be unmounted. Until then those may not be known that use it (ImageVolumeUnmountBusy): they
-// are looked for past the deadline, in rounds that are up to ten seconds apart, and believed after SlowDevice.
+// usersAfter is how long the pod has to be past its deadline, and at the same stage, before an image volume is reported
+// that cannot be unmounted. Until then, the processes that use it may not be known (ImageVolumeUnmountBusy). nodeagent
+// looks for them past the deadline, in rounds up to ten seconds apart, and believes them after SlowDevice.
 const usersAfter = 3 * fact.SlowDevice
 
-// SandboxStopFailing is a containerd that answers with an error when it is to stop the pod's
-// sandbox, again and again, and not because of the network's plugins or of runc.
+// SandboxStopFailing is a containerd that returns an error each time it is to stop the pod's sandbox, and the reason is
+// neither a CNI plugin nor runc.
 var SandboxStopFailing = &diagnose.Rule{
 	Cause:  "SandboxStopFailing",
 	Phases: []diagnose.Phase{diagnose.Sandbox},
@@ -40,14 +40,22 @@ var SandboxStopFailing = &diagnose.Rule{
 			{Variant: imageVolume, Text: "unmount the pod's image volume"},
 			{Text: "stop the pod's sandbox"},
 		}},
-		Meaning: "When the containers have ended, containerd ends the sandbox's process, has the network taken down, removes the network namespace, and unmounts image volumes. " +
-			"One of these steps fails each time, and the pod stays until all of them have succeeded.",
-		Evidence: []string{"Either containerd itself has not told the status of the sandbox for ten seconds, because it cannot remove the file of its network namespace. Or the kubelet has said at least twice, over eight seconds or more, since the deletion and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, and once since something of it has changed on the node, " +
-			"that this step of stopping this sandbox failed; the number of the sandbox is compared with containerd's. " +
-			"Of an image volume it is told after thirty seconds at this stage past the deadline: by then those are known that use it. " +
-			"No process of the pod's containers lives, and containerd calls all of them exited. " +
-			"A request that ran out of time is not told, nor a runtime that fails to signal (RuntimeCommandFailing), nor a network that is not taken down (CNIDelFailing), nor anything while a CNI plugin of the pod has run for ten seconds. " +
-			"Whoever may create Events in the pod's namespace can have made the Event, so that way it is inferred."},
+		Meaning: "When the containers have exited, containerd stops the sandbox's process, has the network torn down, removes the network namespace, " +
+			"and unmounts image volumes. One of these steps fails each time. The pod stays until all of them have succeeded.",
+		Evidence: []string{
+			"No process of the pod's containers is alive, and containerd's CRI status says that all of them have exited.",
+			"Either containerd has not reported the sandbox's status for ten seconds, because it cannot remove the file of its network " +
+				"namespace.",
+			"Or the kubelet has reported at least twice that this step of stopping the sandbox failed (Events of this pod with reason " +
+				"FailedKillPod). The reports came since the deletion, over eight seconds or more.",
+			"The last of these reports is at most six minutes old, and came after the last change of the pod on the node. The sandbox's ID in " +
+				"it is compared with containerd's.",
+			"An image volume is reported after thirty seconds at this stage past the deadline. By then, the processes that use it are known.",
+			"If it rests on Events, it is inferred: any user who may create Events in the pod's namespace can have created these.",
+			"Not reported if the request timed out, if a runtime fails to signal (RuntimeCommandFailing), or if the network is not torn down " +
+				"(CNIDelFailing).",
+			"Not reported if a CNI plugin of the pod has been running for ten seconds.",
+		},
 		Seen:  []string{"No process of the pod's containers is left, and the CRI status says that all have exited", "This step of the sandbox's stop fails each time with {error}"},
 		First: "on the node: journalctl -u containerd | grep StopPodSandbox shows the whole error; repair what it names",
 		Avoid: "killing the shim, deleting below /run/containerd (leaves remains)",
@@ -58,9 +66,9 @@ var SandboxStopFailing = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: networkNamespace,
-				Meaning: "A network namespace is kept by a file in /run/netns that it is mounted on. The network's plugins have done their part; " +
-					"containerd unmounts the namespace then and removes the file, and one of the two fails: the file or its directory cannot be written (the attribute i, a mount that is read-only), " +
-					"or, on kernels before 3.18, the mount is kept by a container that has the node's / or /run mounted.",
+				Meaning: "A network namespace is kept by a file in /run/netns on which it is mounted. The CNI plugins have done their part. containerd then " +
+					"unmounts the namespace and removes the file, and one of the two fails. Either the file or its directory cannot be written (the " +
+					"attribute i, a read-only mount). Or, on kernels before 3.18, a container that has the node's / or /run mounted keeps the mount.",
 				First: "on the node: lsattr and findmnt -T on that file; undo attribute i (chattr -i) or a read-only mount",
 				Avoid: "deleting other files there (cuts off their pods)",
 				Remedy: "On the node: the error names the file. lsattr shows whether the file, or its directory (lsattr -d), has the attribute i; chattr -i removes it. " +
@@ -71,8 +79,8 @@ var SandboxStopFailing = &diagnose.Rule{
 			},
 			{
 				Name: imageVolume,
-				Meaning: "The pod has a volume of the type image. containerd mounts it below /run/containerd/io.containerd.grpc.v1.cri/image-volumes, and unmounts it when the sandbox has ended. " +
-					"A process of the node that keeps it busy is a cause of its own (ImageVolumeUnmountBusy).",
+				Meaning: "The pod has a volume of type image. containerd mounts it below /run/containerd/io.containerd.grpc.v1.cri/image-volumes, and " +
+					"unmounts it when the sandbox has stopped. A process on the node that keeps it busy is a separate cause (ImageVolumeUnmountBusy).",
 				First: "on the node: fuser -vMm on that directory shows what uses it, findmnt -R what is mounted inside",
 				Avoid: "umount -l on it (containerd then cannot remove its snapshot)",
 				Remedy: "On the node: the error names the directory. If it says that the resource is busy, fuser -vMm with that directory shows what uses it. " +
@@ -92,7 +100,7 @@ var SandboxStopFailing = &diagnose.Rule{
 			return diagnose.Result{}
 		}
 		if !f.Last.After(p.UnchangedSince) {
-			return diagnose.Result{} // what was in the way may have ended since
+			return diagnose.Result{} // the reason may be gone since
 		}
 		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Error: f.Error}}
 		switch f.Step {
@@ -121,9 +129,9 @@ var SandboxStopFailing = &diagnose.Rule{
 }
 
 // namespaceLeft returns why containerd cannot remove the file of a network namespace that it has
-// unmounted, "" when that is not so. It tries that each time that it is asked for the sandbox's
-// status, and answers with the error (NetNS.Closed, pkg/netns/netns_linux.go). That it cannot even
-// open the file, as without descriptors, is another error.
+// unmounted, "" when it can. It tries at each request for the sandbox's status, and returns the error
+// (NetNS.Closed, pkg/netns/netns_linux.go). If it cannot even open the file, as without free
+// descriptors, that is another error.
 func namespaceLeft(p *fact.View) string {
 	for i := range p.Containers {
 		c := &p.Containers[i]

@@ -8,7 +8,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ShimDead is a container whose processes live on without a shim.
+// ShimDead is a container whose processes still run, but whose shim is gone.
 var ShimDead = &diagnose.Rule{
 	Cause:  "ShimDead",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
@@ -18,12 +18,16 @@ var ShimDead = &diagnose.Rule{
 		Title:   "a container's shim is gone, but its processes still run",
 		Message: "the containerd-shim of container {container} is gone, so containerd cannot signal {program} (PID {pid}), which still runs",
 		Phrases: map[string][]diagnose.Choice{"version": {{Text: " ({containerd})"}, {Text: ""}}},
-		Meaning: "The shim has been killed or has crashed. containerd ends the processes of a container without a shim and notes its end in the record; here it has done neither. " +
-			"To stop a container of which it has no task it does nothing and reports success, so the kubelet asks again without end.",
-		Evidence: []string{"For " + fact.Disagree.String() + ", no process on the node was the shim of the pod's sandbox, " +
-			"while containerd answers and has run for a minute or more. " +
-			"containerd says that it has no task of the container, its record says that the container runs, and its first process lives and has not been killed. " +
-			"Where containers share their PIDs, which process is the first is not known, and nothing is said."},
+		Meaning: "The shim was killed or has crashed. containerd should end the processes of a container without a shim, and record its exit in the " +
+			"CRI status. Here it has done neither. A request to stop a container without a task does nothing and returns success, so the " +
+			"kubelet repeats it without end.",
+		Evidence: []string{
+			"For " + fact.Disagree.String() + ", no process on the node was the shim of the pod's sandbox.",
+			"containerd responds, and has run for a minute or more.",
+			"containerd has no task for the container, but its CRI status says that the container runs.",
+			"The container's first process is alive and has not been killed.",
+			"Not reported if containers share their PIDs (hostPID or shareProcessNamespace): which process is the first is then not known.",
+		},
 		Seen: []string{
 			"No process on the node is the shim of the pod's sandbox",
 			"containerd{version} has no task for container {container}, but its CRI status says running",
@@ -52,7 +56,7 @@ var ShimDead = &diagnose.Rule{
 				return t.Container == c.ID && t.Leader() && len(t.NSpid) == 2 && t.NamespaceInit()
 			})
 			if first < 0 || p.Tasks[first].State == evidence.Zombie || fact.Dying(&p.Tasks[first]) {
-				continue // it has ended, or it has been killed: what keeps it is something else
+				continue // it has exited or was killed: the cause is another one
 			}
 			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
 				Process: diagnose.ProcessOf(p, &p.Tasks[first]), Containerd: p.Node.Containerd.Version,

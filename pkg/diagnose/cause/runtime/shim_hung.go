@@ -9,11 +9,11 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// silentSandbox is the variant of ShimHung of which the shim does not answer about the
+// silentSandbox is the variant of ShimHung where the shim does not respond about the
 // pod's sandbox.
 const silentSandbox = "Sandbox"
 
-// ShimHung is a shim that lives and does not answer containerd.
+// ShimHung is a shim that is alive but does not respond to containerd.
 var ShimHung = &diagnose.Rule{
 	Cause:  "ShimHung",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
@@ -42,14 +42,19 @@ var ShimHung = &diagnose.Rule{
 			"save":     {{Text: "{dump}"}, {Text: "send SIGUSR1 to the pod's shims"}},
 			"children": {{Text: "cat /proc/{pid}/task/*/children"}, {Text: "ps -eo pid,ppid,stat,wchan:30,comm --forest"}},
 		},
-		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
-			"containerd does not end a hung shim by itself.",
-		Evidence: []string{"A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
-			"Of any other shim, three requests for a task's state, over " + fact.Answer.String() + ", were each not answered within two seconds, " +
-			"while containerd answers others and the shim's process exists. " +
-			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
-			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
-			"Under gVisor no silence counts: a shim waits there for the process that is the containers' kernel, and what that waits for is not seen."},
+		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request " +
+			"never reaches the container, or its exit is never seen. containerd does not end a hung shim by itself.",
+		Evidence: []string{
+			"Family Stopped: the shim is in state T in two readings. A signal has stopped it, so it cannot respond. This alone is proof.",
+			"If the pod seems to have several shims, as under gVisor, a request about one of its containers must also have no response.",
+			"In all other cases it is inferred. The shim's process exists, and containerd responds to other requests.",
+			"Three requests for a task's state, over " + fact.Answer.String() + ", had no response within two seconds each. Fewer prove nothing: a shim holds its " +
+				"lock while runc kills or deletes a container, which takes seconds on a busy node.",
+			"Requests made while a runtime command was running, or while that could not be checked, are not counted. Nor are earlier ones.",
+			"After such a request, two requests are enough if the last one comes five minutes later.",
+			"Not reported under gVisor unless the shim is stopped. There, a shim waits for the process that is the containers' kernel, and what " +
+				"that waits for is not seen.",
+		},
 		Seen:  []string{"{saw}", "containerd itself responds"},
 		First: "on the node: {children} shows the shim's children; a hung runc there is the cause: repair what it waits for",
 		Avoid: "restarting containerd (kills the containers), killing the shim",
@@ -62,7 +67,7 @@ var ShimHung = &diagnose.Rule{
 			"A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
-			Meaning: "The shim's process is stopped: somebody or something sent it SIGSTOP.",
+			Meaning: "The shim's process is stopped: a user or a program sent it SIGSTOP.",
 			First:   "resume the shim, on the node: {continue}",
 			Remedy:  "On the node: {continue}. The shim resumes immediately, and the pod terminates. Then find out who stopped it.",
 		}},
@@ -72,7 +77,7 @@ var ShimHung = &diagnose.Rule{
 	},
 }
 
-// shimsOpen says of a shim that is silent, and has not been for long enough, until when that is known.
+// shimsOpen returns until when it is open whether a shim hangs that has not responded, but not for long enough yet.
 func shimsOpen(p *fact.View) []diagnose.Open {
 	if p.Overdue() < fact.UnknownAfter || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return !c.Task.UnansweredSince.IsZero() && !hangs(p, &c.Task)
@@ -85,7 +90,7 @@ func shimsOpen(p *fact.View) []diagnose.Open {
 // silentShims returns the finding of a shim that hangs.
 func silentShims(p *fact.View) []diagnose.Finding {
 	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
-		return nil // no answer of a shim comes through a containerd that gives none
+		return nil // without a response from containerd, none from a shim is seen
 	}
 	var silent []evidence.Container
 	for i := range p.Containers {
@@ -99,11 +104,11 @@ func silentShims(p *fact.View) []diagnose.Finding {
 	})
 	f := diagnose.Finding{Confidence: diagnose.Inferred}
 	switch {
-	case stopped >= 0 && (len(shims) == 1 || len(silent) > 0): // of several one may be another pod's, of which a process has come into this pod's group
+	case stopped >= 0 && (len(shims) == 1 || len(silent) > 0): // of several, one may be another pod's: a process of that pod has come into this pod's cgroup
 		f.Family, f.Confidence, f.Objects.Process = diagnose.Stopped, diagnose.Proved, diagnose.ProcessOf(p, shims[stopped])
 	case len(shims) == 0 || !slices.ContainsFunc(silent, func(c evidence.Container) bool { return hangs(p, &c.Task) }):
-		return nil // without its process it is a dead shim, or one of another kind
-	case len(shims) == 1: // of several it is not known which one is silent
+		return nil // without a process, the shim is dead or of another kind
+	case len(shims) == 1: // of several, it is not known which one does not respond
 		f.Objects.Process = diagnose.ProcessOf(p, shims[0])
 	}
 	for i := range silent {
@@ -116,9 +121,9 @@ func silentShims(p *fact.View) []diagnose.Finding {
 	return []diagnose.Finding{f}
 }
 
-// hangs reports whether a shim that does not answer about a container is seen to hang by that alone, and may not merely wait for
-// a command of the runtime, nor, as one of gVisor's does in most of what it is asked, for the sentry: that may wait for a disk,
-// a daemon or a gofer, and not all of it is seen.
+// hangs reports whether the missing responses about a container show by themselves that the shim hangs: it cannot merely
+// wait for a runtime command. A shim of gVisor waits for the sentry in most requests. The sentry may wait for a disk, a
+// daemon or a gofer, and not all of that is seen.
 func hangs(p *fact.View, t *evidence.ShimTask) bool {
 	if fact.UnderGVisor(p) {
 		return false
@@ -128,6 +133,6 @@ func hangs(p *fact.View, t *evidence.ShimTask) bool {
 	return (asked >= 3 || asked == 2 && apart) && fact.SilentForLong(p, fact.Latest(t.UnansweredSince, t.ExcusedAt), t.Asked)
 }
 
-// twoRequests is how long after a command of the runtime was seen at work two requests are enough: they come minutes apart
-// then, and what is begun again is seen beside one of them.
+// twoRequests is how long after a runtime command was seen at work two requests are enough. They come minutes apart then,
+// and a command that is started again is seen during one of them.
 const twoRequests = 5 * time.Minute

@@ -9,24 +9,23 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// inside is the variant of a process that is in the control groups of the pod, and
-// dying that of one that has been killed.
+// inside is the variant of a process that is in the cgroups of the pod, and dying that of one
+// that has been killed.
 const (
 	inside = "Inside"
 	dying  = "Dying"
 )
 
-// heldFor is for how long a process must have held the output of a container: a process
-// that copies the last output of a container, or was started with it, takes less.
+// heldFor is how long a process must have held the output of a container. A process that
+// copies the last output of a container, or was started with it, holds it for less.
 const heldFor = 45 * time.Second
 
-// StdioHeldOpen is a container that has ended, of which another process keeps the output
-// open.
+// StdioHeldOpen is a container that has exited, but whose output another process keeps open.
 //
-// The shim copies output until nobody can write to its pipe any more
-// (cmd/containerd-shim-runc-v2/process/io.go, copyPipes), and closes the FIFO behind it
-// then. containerd waits for that, without a deadline, before it has the shim delete the
-// task (client/task.go, Delete).
+// The shim copies output until the last writer of its pipe has closed it
+// (cmd/containerd-shim-runc-v2/process/io.go, copyPipes), then closes the FIFO behind it.
+// containerd waits for that, without a deadline, before it has the shim delete the task
+// (client/task.go, Delete).
 var StdioHeldOpen = &diagnose.Rule{
 	Cause:  "StdioHeldOpen",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
@@ -52,14 +51,19 @@ var StdioHeldOpen = &diagnose.Rule{
 					"The pod terminates when all such processes have exited or closed the output"},
 			},
 		},
-		Meaning: "A container writes its output to a pipe, from which its shim copies it for containerd. The pipe ends when nobody can write to it any more. " +
-			"The container's processes have exited, but another process has the pipe open: one that has opened /proc/PID/fd/1 of the container, that was started from a shell in it, or that was sent the file. " +
-			"containerd waits for the end of the output before it notes that the container has ended, and the kubelet waits for that.",
-		Evidence: []string{"The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped, and the kernel shows no process of it, nor of any other container of the pod. " +
-			"The shim still has the container's output open. " +
-			"A process has been able to write to a pipe that the shim reads (/proc/PID/fd) for 45 seconds or more; it is not the shim, containerd, the sandbox or a command of the runtime such as runc. " +
-			"While the shim has the output of a process open that was executed in a container, nothing is said: the pipe may be that one's. " +
-			"A container of another runtime than io.containerd.runc.v2 is not judged."},
+		Meaning: "A container writes its output to a pipe, from which its shim copies it for containerd. The pipe ends when its last writer has " +
+			"closed it. The container's processes have exited, but another process has the pipe open. It has opened /proc/PID/fd/1 of the " +
+			"container, was started from a shell in it, or was sent the file. containerd waits for the end of the output before it records the " +
+			"exit. The kubelet waits for that.",
+		Evidence: []string{
+			"The pod is past its deadline, and containerd's CRI status says that the container runs.",
+			"The shim says that the container has stopped. The kernel shows no process of it, nor of any other container of the pod.",
+			"The shim still has the container's output open.",
+			"For 45 seconds or more, a process has been able to write to a pipe that the shim reads (/proc/PID/fd).",
+			"This process is not the shim, containerd, the sandbox or a runtime command such as runc.",
+			"Not reported while the shim has the output of an exec in a container open: the pipe may belong to that.",
+			"Not reported for a runtime other than io.containerd.runc.v2.",
+		},
 		Seen: []string{
 			"containerd still records the container as running, but the shim says stopped, and no process of the pod's containers is left",
 			"{process} can write to a pipe that the shim reads",
@@ -107,8 +111,8 @@ var StdioHeldOpen = &diagnose.Rule{
 	},
 }
 
-// ofCommand reports whether a task is, or may be, of a command of the runtime that has not
-// returned: the pipe that it writes to is that of its own output, which its shim reads.
+// ofCommand reports whether a task belongs, or may belong, to a runtime command that has not
+// returned. The pipe that it writes to is that of its own output, which the shim reads.
 func ofCommand(p *fact.View, t *evidence.Task) bool {
 	if fact.Missing(p, evidence.RuntimeCommands) && slices.ContainsFunc(p.Parents, func(s evidence.Task) bool { return s.PID == t.PPID }) {
 		return true
@@ -118,8 +122,8 @@ func ofCommand(p *fact.View, t *evidence.Task) bool {
 	})
 }
 
-// undrained returns the container of which the shim copies output although it has ended,
-// and whether there is one; "" when there are several: one pipe is like the other.
+// undrained returns the container that has exited but whose output the shim still copies,
+// and whether there is one; "" when there are several: their pipes cannot be told apart.
 func undrained(p *fact.View) (name string, some bool) {
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -135,7 +139,7 @@ func undrained(p *fact.View) (name string, some bool) {
 	return name, some
 }
 
-// ofPod reports whether a task is in the pod's control groups.
+// ofPod reports whether a task is in the pod's cgroups.
 func ofPod(p *fact.View, t *evidence.Task) bool {
 	return t.Owner != "" && (t.Owner == p.UID || t.Owner == p.RuntimeUID)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ZombieLeaderNotKilled is a container that runc takes for stopped because its
-// first thread has ended, while other threads live.
+// ZombieLeaderNotKilled is a container that runc takes for stopped, because its main thread
+// has exited. Other threads still run.
 var ZombieLeaderNotKilled = &diagnose.Rule{
 	Cause:  "ZombieLeaderNotKilled",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
@@ -18,14 +18,19 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Layer:   "runtime",
 		Title:   "runc does not kill a container whose main thread has exited",
 		Message: "container {container}: the main thread of {program} (PID {pid}) has exited, but others still run. runc takes it for stopped and never sent SIGKILL",
-		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads still run, which is allowed. " +
-			"The process then shows as a zombie until the last thread has ended. runc decides by that state alone that the container has stopped, " +
-			"and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
-		Evidence: []string{"The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
-			"and two readings show the same. " +
-			"The kubelet runs, is well and was there before the deletion, and the shim answers that the container runs, so the signal is not late for another reason. runc --root /run/containerd/runc/k8s.io list on the node shows the container as stopped. " +
-			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader. " +
-			"Not meant is a process of which only threads of io_uring are left: they take SIGKILL and go on until their requests have ended."},
+		Meaning: "The program's first thread has exited with pthread_exit or exit(2) and its other threads still run, which is allowed. The process " +
+			"then shows as a zombie until the last thread has exited. By that state alone, runc decides that the container has stopped. It " +
+			"sends no more signals to it, not even SIGKILL at the end of the grace period. The shim waits for an exit that never comes.",
+		Evidence: []string{
+			"The container's first process is in state Z, with more than one thread left.",
+			"No thread has a pending SIGKILL, although the deadline is ten seconds past.",
+			"Two readings show the same.",
+			"The kubelet runs, is healthy, and was there before the deletion. The shim says that the container runs. So the signal is not late " +
+				"for another reason.",
+			"On the node, runc --root /run/containerd/runc/k8s.io list shows the container as stopped.",
+			"Not reported if SIGKILL is pending in a thread that hangs: that is ThreadStuckBehindZombieLeader.",
+			"Not reported if only io_uring threads of the process are left: these take SIGKILL, and continue until their requests have ended.",
+		},
 		Seen: []string{
 			"PID {pid} is a zombie with other threads left, and none of them has a pending SIGKILL",
 			"The shim says that container {container} runs",
@@ -40,7 +45,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !p.Delivery.Likely {
-			return diagnose.Result{} // it may not have had it killed yet
+			return diagnose.Result{} // the kubelet may not have had it killed yet
 		}
 		var out []diagnose.Finding
 		for i := range p.Tasks {
@@ -56,9 +61,8 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 	},
 }
 
-// anyKilled reports whether SIGKILL is or was pending in a thread of the process, or
-// that a thread besides the first is inside do_exit, where SIGKILL leaves no
-// trace.
+// anyKilled reports whether SIGKILL is or was pending in a thread of the process, or a thread
+// other than the first is inside do_exit, where SIGKILL leaves no trace.
 func anyKilled(p *fact.View, pid int) bool {
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || t.WasKilled || !t.Leader() && fact.Exits(t)) {
@@ -68,10 +72,9 @@ func anyKilled(p *fact.View, pid int) bool {
 	return false
 }
 
-// onlyRings reports whether all that is left of the process of a leader that has ended are
-// threads that io_uring has started. They take SIGKILL and go on until their requests have
-// ended (io_sq_thread, io_uring/sqpoll.c). One that was not probed, because it runs, is told by
-// its name.
+// onlyRings reports whether only io_uring threads are left of a process whose leader has
+// exited. They take SIGKILL and continue until their requests have ended (io_sq_thread,
+// io_uring/sqpoll.c). One that was not probed, because it runs, is recognised by its name.
 func onlyRings(p *fact.View, leader *evidence.Task) bool {
 	some := false
 	for i := range p.Tasks {
