@@ -10,12 +10,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// BlockVolumeUnmapFailed is a block device of a pod (volumeMode: Block) that is not taken
-// back.
+// BlockVolumeUnmapFailed is a block device of a pod (volumeMode: Block) that the kubelet cannot
+// unmap.
 //
-// The kubelet mounts the device on a file of its own, and puts a loop device on that. To
-// take it back it releases the loop device, which the kernel does when the last user closes
-// it (drivers/block/loop.c, loop_clr_fd), unmounts the file, and has the CSI driver
+// The kubelet mounts the device on a file of its own, and puts a loop device on that. To unmap
+// it, the kubelet releases the loop device, which the kernel does when the last user closes it
+// (drivers/block/loop.c, loop_clr_fd). Then it unmounts the file, and has the CSI driver
 // unpublish the volume (pkg/volume/util/util.go, UnmapBlockVolume; GenerateUnmapVolumeFunc,
 // pkg/volume/util/operationexecutor). It waits for neither NodeUnstageVolume nor the detach.
 var BlockVolumeUnmapFailed = &diagnose.Rule{
@@ -98,18 +98,26 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Text: "Stop the RAID when nothing uses it"},
 			},
 		},
-		Meaning: "The containers have ended, and the kubelet has to take back the block device that the pod had (volumeMode: Block). " +
-			"It keeps a mount and a loop device on it, and has to remove both. Somebody of the node uses one of them: a process, or something that was made of what is on the device. " +
-			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
-		Evidence: []string{"The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
-			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
-			"whose backing_file is that mount; a device of the device mapper, a software RAID or another block device among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state); " +
-			"or the file system of the loop device or of a partition in the host's mount table. " +
-			"A device that all these readings show counts, be it mounted or not. Where each of them shows something there, but one after another, it is inferred, and counts only when the kubelet has released the loop device already (autoclear): the kernel keeps that from then on as long as it is in use. " +
-			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since then " +
-			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
-			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
-			"and for a process that has the loop device open, by the number of the open file."},
+		Meaning: "The containers have exited, and the kubelet has to unmap the block device of the pod (volumeMode: Block). It keeps a mount and a " +
+			"loop device on it, and has to remove both. Something on the node uses one of them: a process, or what was made of the device's " +
+			"content. The kubelet retries without end, with pauses of up to two minutes, and reports it in its log only.",
+		Evidence: []string{
+			"The containers have exited. The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is " +
+				"left. So is the pod's cgroup, which the kubelet removes later.",
+			"Two readings ten seconds or more apart show what uses the device: one of the next three.",
+			"A process in the host's mount namespace has a file open on that mount (mnt_id in /proc/PID/fdinfo). Or it has the loop device open " +
+				"whose backing_file is that mount, or a partition of that loop device.",
+			"The loop device, a partition of it or such a device has a holder (/sys/dev/block): a device-mapper device, a software RAID or " +
+				"another block device. dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state.",
+			"The file system of the loop device, or of a partition of it, is in the host's mount table.",
+			"A device among the holders counts if all these readings show it, whether it is mounted or not.",
+			"If nothing is found in the host's mount namespace, others with a process are checked. Their mountinfo has a mount of the loop " +
+				"device or of a partition. Or a process has the loop device open (by the device number of the file).",
+			"Family Failing: none of this is seen, but the kubelet has since counted more failed attempts at block volumes of the plugin " +
+				"(storage_operation_duration_seconds, operation unmap_volume). It has not called the CSI driver yet.",
+			"Inferred if all readings show something on the device, but one thing after another. That counts only if the kubelet has already " +
+				"released the loop device (autoclear): the kernel then keeps it as long as it is in use.",
+		},
 		Seen: []string{
 			"The kubelet's own mount of the device is left at {mountpoint}",
 			"Readings at least 10 s apart show {process} on the device: {via}",
@@ -126,29 +134,32 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: mapped,
-				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS or multipath device, and has activated it. " +
-					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine, the volume group belongs to its guest.",
+				Meaning: "The node has scanned the device, found an LVM physical volume, a LUKS or a multipath device on it, and activated that. LVM finds " +
+					"its physical volume twice, on the device and on the loop device, and may take either. If the pod is a virtual machine, the volume " +
+					"group belongs to its guest.",
 				Remedy: "On the node: {list} shows what it is. Ask the volume's owner before you change it. {deactivate}{how}{then}. " +
 					"The kubelet then unmaps the device within two minutes. {filter}",
 				First: "{first}",
 			},
 			{
 				Name: raid,
-				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it, as udev may do by itself with block devices that appear (mdadm --incremental; newer versions leave loop devices out). " +
-					"Where the pod is a virtual machine, the RAID belongs to its guest. One that lacks parts is not started, and keeps the device in use all the same.",
+				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it. udev may do that by itself when a block " +
+					"device appears (mdadm --incremental; newer versions leave loop devices out). If the pod is a virtual machine, the RAID belongs to " +
+					"its guest. A RAID that lacks parts is not started, but keeps the device in use all the same.",
 				Remedy: "On the node: cat /proc/mdstat and lsblk show what is on it. Ask the volume's owner before you change it. {release}: {stop}{then}. The kubelet then unmaps the device within two minutes. " +
 					"Afterwards, keep mdadm from assembling what is on loop devices (AUTO -all in mdadm.conf, with an ARRAY line for each RAID of the node's own).",
 				First: "{first}",
 			},
 			{
 				Name:    inside,
-				Meaning: "Somebody has mounted the file system that is on the device: by hand, or an automatic mounter that has found it on the loop device.",
+				Meaning: "The file system on the device has been mounted by hand, or by an automatic mounter that found it on the loop device.",
 				Remedy:  "{mount}. The kubelet then unmaps the device within two minutes.",
 				First:   "{first}",
 			},
 			{
-				Name:    failing,
-				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or something uses it that nodeagent does not look at, such as a mount namespace without a process.",
+				Name: failing,
+				Meaning: "Nothing is seen that uses the device, but the kubelet still fails. Perhaps losetup is missing or fails, or the device has vanished " +
+					"under it. Or its user is something that nodeagent does not check, such as a mount namespace without a process.",
 				Remedy: "On the node: " + unmapErrors + ". The error names the step and the path. " +
 					"Repair that; the kubelet unmaps the device within two minutes.",
 				First: "on the node: " + unmapErrors + " names the step and the path; repair that",
@@ -162,8 +173,9 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 			{
 				Name: elsewhere,
-				Meaning: "A container that has the devices of the node, a service with a mount namespace of its own, or somebody with unshare has mounted the file system that is on the device. " +
-					"The node's own mount table does not show it. The process that is named is the first one of that mount namespace.",
+				Meaning: "The file system on the device is mounted in another mount namespace. It was mounted by a container that has the node's devices, by " +
+					"a service with a mount namespace of its own, or with unshare. The node's own mount table does not show it. The process that is " +
+					"named is the first one of that mount namespace.",
 				Remedy: "Find out who mounted it: on the node, findmnt -N {pid} lists the mounts of the first mount namespace. {each}. " +
 					"The kubelet then unmaps the device within two minutes.",
 				First: "on the node: findmnt -N {pid} shows the mount; ask its owner to unmount it or to stop that process",
@@ -196,32 +208,32 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 	},
 }
 
-// The families of a device that is in use by something that was made of its content, and of
-// one of which that is not seen. Where its file system is mounted the family is inside, and in
-// another mount namespace than the host's elsewhere.
+// The families: mapped and raid for a device whose content was made into another device, failing
+// for one without a visible user. If its file system is mounted, the family is inside, or elsewhere
+// in another mount namespace than the host's.
 const (
 	mapped    = "Mapped"
 	raid      = "RAID"
 	failing   = "Failing"
 	elsewhere = "MountElsewhere"
-	// other is the variant of Mapped with a device that is not of the device mapper.
+	// other is the variant of Mapped with a device that is not a device-mapper device.
 	other = "OtherDevice"
 	// partition is the variant of a file system that is on a partition of the device.
 	partition = "Partition"
 	// atTimes is the variant of a device that stays while its file system is mounted again and
-	// again, and changing the one of what is on the loop device one after another.
+	// again. changing is that of a loop device with one user after another.
 	atTimes  = "MountedAtTimes"
 	changing = "Changing"
-	// ofPod is the variant of a file system that is mounted below the kubelet's directory, as a
-	// provisioner does whose storage is on block volumes.
+	// ofPod is the variant of a file system that is mounted below the kubelet's directory. A
+	// provisioner does that if its storage is on block volumes.
 	ofPod = "OfPod"
 )
 
 // onDevice looks for what is on a loop device of the kubelet.
 //
-// When the kubelet releases one that is in use, the kernel does it at the last close. So one that is
-// left after that has been in use without a gap since then, though not always by the same. While the
-// kubelet has not come to it, as when losetup fails, there may be gaps.
+// When the kubelet releases a loop device that is in use, the kernel frees it at the last close. So one
+// that is left after that has been in use without a gap since then, though not always by the same user.
+// If the kubelet has not released it yet, as when losetup fails, there may be gaps.
 func onDevice(p *fact.View) (diagnose.Finding, bool) {
 	for i := range p.Loops {
 		l := &p.Loops[i]
@@ -258,7 +270,7 @@ func lasts(p *fact.View, since time.Time) bool {
 	return !since.IsZero() && p.Time.Sub(since) >= fact.SlowDevice
 }
 
-// describeMapped adds to a finding that a device d, which is one of some, is made of the pod's.
+// describeMapped adds to a finding that device d, one of all, is built on the pod's device.
 func describeMapped(p *fact.View, f *diagnose.Finding, m *evidence.Mount, all []evidence.Mapped, d *evidence.Mapped) {
 	f.Family, f.Objects.Device, f.Objects.Logical, f.Objects.Rest = mapped, d.Name, d.Logical, besides(all, d)
 	switch {
@@ -277,8 +289,8 @@ func describeMapped(p *fact.View, f *diagnose.Finding, m *evidence.Mount, all []
 	}
 }
 
-// mountedAtTimes reports whether the file system on a device has been mounted more than once, and not
-// been mounted, or unmounted, for a while.
+// mountedAtTimes reports whether the file system on a device has been mounted more than once, and neither
+// its mount nor its unmount has lasted yet.
 func mountedAtTimes(p *fact.View, d *evidence.Mapped) bool {
 	return d.Mounts > 1 && d.Unmounted != nil && !lasts(p, d.MountSince)
 }
@@ -292,8 +304,8 @@ func describeMounted(p *fact.View, f *diagnose.Finding, m *evidence.Mount, l *ev
 	}
 }
 
-// forPod returns that variant where it applies: a device's own mount is below plugins in the
-// kubelet's directory.
+// forPod returns ofPod where it applies: the device's own mount is below plugins in the kubelet's
+// directory.
 func forPod(device, in *evidence.Mount) []string {
 	if dir, _, ok := strings.Cut(device.Point, "/plugins/"); ok && strings.HasPrefix(in.Point, dir+"/") {
 		return []string{ofPod}
@@ -301,9 +313,9 @@ func forPod(device, in *evidence.Mount) []string {
 	return nil
 }
 
-// inUse returns the one of some devices on a loop device that has to go first: one of which the file
-// system is mounted and stays so, else one of which it is at times, else the last one, which is on
-// the others.
+// inUse returns the device on a loop device that has to be removed first: one whose file system is
+// mounted and stays so, else one whose file system is mounted at times, else the last one, which is
+// built on the others.
 func inUse(p *fact.View, l *evidence.Loop, all []evidence.Mapped) *evidence.Mapped {
 	for _, first := range []func(m evidence.Mapped) bool{
 		func(m evidence.Mapped) bool { return m.Mount != nil && (lasts(p, l.Since) || lasts(p, m.MountSince)) },
@@ -327,8 +339,8 @@ func besides(all []evidence.Mapped, d *evidence.Mapped) []string {
 	return out
 }
 
-// notUnmapped is about a device that the kubelet fails to take back before it asks a CSI
-// driver: its own mount of the device is left.
+// notUnmapped is about a device that the kubelet fails to unmap before it calls a CSI driver:
+// its own mount of the device is left.
 func notUnmapped(p *fact.View) []diagnose.Finding {
 	if !settled(p) {
 		return nil
@@ -340,7 +352,7 @@ func notUnmapped(p *fact.View) []diagnose.Finding {
 			continue
 		}
 		if v.Driver != "" && fact.FailedCall(p, v.Driver) != nil {
-			continue // of another volume of the driver, which is what the kubelet may count
+			continue // a call for another volume of the driver, which the kubelet may count
 		}
 		return []diagnose.Finding{{
 			Family: failing, Variants: whose(p, c), Confidence: confidence(p, c, []string{v.Name}),
@@ -350,9 +362,8 @@ func notUnmapped(p *fact.View) []diagnose.Finding {
 	return nil
 }
 
-// mappedOrMounted reports whether something is on a loop device of a volume, if only since a
-// moment ago, or was before the first reading that showed nothing there, in which time the last of the failed
-// attempts may have been made.
+// mappedOrMounted reports whether something is on a loop device of a volume, even if only since a moment ago. It also
+// reports what was there before the first reading that showed nothing: the last failed attempt may be from that time.
 func mappedOrMounted(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCall) bool {
 	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
 		m := byID(p.Devices, l.MountID)
@@ -360,7 +371,7 @@ func mappedOrMounted(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCa
 	})
 }
 
-// heldLately is the same of a process that uses the device, or did.
+// heldLately is mappedOrMounted for a process that uses the device, or did.
 func heldLately(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCall) bool {
 	return failed.Rose.Before(p.UnheldSince) || slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool {
 		m := byID(p.Devices, h.MountID)
@@ -368,8 +379,8 @@ func heldLately(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCall) b
 	})
 }
 
-// notReached reports whether a volume is a block device of which the kubelet's own mount is
-// left, so that the kubelet has not asked the driver yet.
+// notReached reports whether a volume is a block device and the kubelet's own mount of it is
+// left. The kubelet has not called the driver then.
 func notReached(p *fact.View, v *evidence.Volume) bool {
 	return v.Block && slices.ContainsFunc(p.Devices, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin && !published(&m) })
 }

@@ -21,11 +21,18 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 			{Text: "check why the driver's pod {driverpod} ({driverstate}) does not register: read the log of its container node-driver-registrar"},
 			{Text: "check that the driver's DaemonSet exists, tolerates this node's taints and has a pod here (kubectl get ds -A)"},
 		}},
-		Meaning: "The containers have ended, and the kubelet has to ask the CSI driver on this node to unpublish the volume. The driver is not there: " +
-			"its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet tries again without end and tells it in its log only.",
-		Evidence: []string{"The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. The kubelet's plugins_registry has no socket of that name. " +
-			"The number of failed attempts at volumes of that driver has grown since (storage_operation_duration_seconds of the kubelet), and the driver was called in none of them (csi_operations_seconds), and no subpath of its volumes is left, which could be what fails. " +
-			"A driver that is away while its pod is replaced comes back within a minute."},
+		Meaning: "The containers have exited, and the kubelet has to call the CSI driver on this node to unpublish the volume. The driver is not " +
+			"there: its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet retries without end, and " +
+			"reports it in its log only.",
+		Evidence: []string{
+			"The volume's directory is still there one minute after the deadline. vol_data.json beside it names the driver.",
+			"The kubelet's directory plugins_registry has no socket of that name.",
+			"Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of that driver " +
+				"(storage_operation_duration_seconds).",
+			"None of these attempts has called the driver (csi_operations_seconds).",
+			"No subPath directory of its volumes is left, which could be what fails.",
+			"A driver whose pod is being replaced comes back within that minute.",
+		},
 		Seen: []string{
 			"The kubelet's plugins_registry has no socket of driver {driver}",
 			"Unmount attempts fail, and none has called {driver}",
@@ -46,7 +53,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		var out []diagnose.Finding
 		names, volumes := drivers(p)
 		for _, d := range names {
-			// One that was called was registered then, and what fails may have failed in the call.
+			// A driver that was called was registered then, and the failure may be in the call.
 			if len(fact.UnpublishCalls(p, d)) == 0 && unregistered(p, d) {
 				o := ofDriver(p, d, volumes[d])
 				f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
@@ -60,10 +67,9 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 	},
 }
 
-// unregistered reports whether the kubelet knows no such driver: it has no socket of
-// that name, and attempts at the driver's volumes fail without any call to it. Where
-// subpaths are left, or the kubelet's own mount of a block device, they may be what fails
-// before the driver is looked for.
+// unregistered reports whether the kubelet knows no such driver: it has no socket of that
+// name, and attempts at the driver's volumes fail without any call to it. Subpaths that are
+// left, or the kubelet's own mount of a block device, may fail before the driver is looked for.
 func unregistered(p *fact.View, driver string) bool {
 	found := false
 	for i := range p.Volumes {

@@ -6,7 +6,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// CSINodeUnpublishFailing is a CSI driver that answers with an error when it is to
+// CSINodeUnpublishFailing is a CSI driver that returns an error when it is called to
 // unpublish a volume, or that does not run.
 var CSINodeUnpublishFailing = &diagnose.Rule{
 	Cause:  "CSINodeUnpublishFailing",
@@ -17,11 +17,16 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		Title:   "a CSI driver fails to unpublish a volume",
 		Message: "CSI driver {driver} fails to unpublish volume {volumes}{others}: NodeUnpublishVolume returns {code}",
 		Phrases: map[string][]diagnose.Choice{"others": orOthers, "pod": podOfDriver},
-		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The driver answers with an error, or nobody answers at its socket. " +
-			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
-		Evidence: []string{"The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. " +
-			"The number of calls to that driver that failed has grown since then (csi_operations_seconds of the kubelet). " +
-			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume."},
+		Meaning: "The containers have exited, and the kubelet calls the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The " +
+			"driver returns an error, or nothing answers on its socket. The kubelet retries without end, with pauses of up to two minutes, and " +
+			"reports it in its log only.",
+		Evidence: []string{
+			"The volume's directory is still there one minute after the deadline.",
+			"vol_data.json beside that directory names the driver.",
+			"Since the pod reached this stage, the kubelet has counted more failed calls to that driver (csi_operations_seconds).",
+			"Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
+				"Otherwise inferred: the kubelet counts per driver, not per volume.",
+		},
 		Seen: []string{
 			"The kubelet has counted NodeUnpublishVolume calls to {driver} that returned {code}",
 			"The driver's pod {driverpod} on this node is {driverstate}",
@@ -36,7 +41,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		Avoid: "restarting the driver (breaks other pods' volumes if it uses FUSE)",
 		Families: []diagnose.Family{{
 			Name:    evidence.CallUnanswered,
-			Meaning: "Nobody answers at the driver's socket: its process has ended without taking the socket away, and nothing has started it again.",
+			Meaning: "Nothing answers on the driver's socket: its process has exited without removing the socket, and has not been started again.",
 			Remedy: "Check {pod} for a container that is not running or restarts again and again (kubectl get pods -A -o wide). " +
 				"Repair it; the kubelet then retries within two minutes.",
 			First: "check that {pod} runs and does not keep restarting (kubectl get pods -A -o wide)",

@@ -6,8 +6,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// CSINodeUnpublishHanging is a CSI driver that takes the call to unpublish a volume and
-// does not answer.
+// CSINodeUnpublishHanging is a CSI driver that accepts the call to unpublish a volume and
+// does not respond.
 var CSINodeUnpublishHanging = &diagnose.Rule{
 	Cause:  "CSINodeUnpublishHanging",
 	Phases: []diagnose.Phase{diagnose.Volumes},
@@ -17,12 +17,18 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		Title:   "a CSI driver does not unpublish a volume in time",
 		Message: "CSI driver {driver} does not respond to NodeUnpublishVolume for volume {volumes}{others}",
 		Phrases: map[string][]diagnose.Choice{"others": orOthers, "pod": podOfDriver},
-		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). " +
-			"The driver takes the call and does not answer: it waits for its backend, for a lock, or in the kernel for an unmount. The kubelet gives up after two minutes and asks again, without end. " +
-			"A driver that gives up itself answers the same, sooner.",
-		Evidence: []string{"The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
-			"(csi_operations_seconds of the kubelet). Where the driver does not answer at all, the first one ends two minutes after the containers. " +
-			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume."},
+		Meaning: "The containers have exited, and the kubelet calls the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The " +
+			"driver accepts the call and does not respond. It waits for its backend, for a lock, or in the kernel for an unmount. The kubelet " +
+			"gives up after two minutes and calls again, without end. A driver that gives up by itself returns the same error, sooner.",
+		Evidence: []string{
+			"The volume's directory is still there.",
+			"vol_data.json beside that directory names the driver.",
+			"Since the containers exited, the kubelet has counted more calls to that driver that ended with DeadlineExceeded " +
+				"(csi_operations_seconds).",
+			"If the driver does not respond at all, the first such call ends two minutes after the containers have exited.",
+			"Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
+				"Otherwise inferred: the kubelet counts per driver, not per volume.",
+		},
 		Seen: []string{
 			"The kubelet has counted NodeUnpublishVolume calls to {driver} that ended with DeadlineExceeded",
 			"The driver's pod {driverpod} on this node is {driverstate}",

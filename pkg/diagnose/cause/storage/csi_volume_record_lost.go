@@ -8,15 +8,14 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// CSIVolumeRecordLost is a volume of a CSI driver of which the kubelet's own record is
-// missing or broken.
+// CSIVolumeRecordLost is a volume of a CSI driver whose record, which the kubelet keeps, is
+// missing or invalid.
 //
-// Without it the kubelet does not get as far as an attempt, which it would count
+// Without it, the kubelet does not get as far as an attempt, which it would count
 // (NewUnmounter, pkg/volume/csi/csi_plugin.go; GenerateUnmountVolumeFunc,
-// pkg/volume/util/operationexecutor). One that is started anew cannot reconstruct the volume,
-// and waits for the mount to go without trying anything more (reconstructVolumes and
-// cleanOrphanVolumes, pkg/kubelet/volumemanager/reconciler; podVolumesExist,
-// pkg/kubelet/kubelet_volumes.go).
+// pkg/volume/util/operationexecutor). A restarted kubelet cannot reconstruct the volume. It
+// waits for the unmount without another attempt (reconstructVolumes and cleanOrphanVolumes,
+// pkg/kubelet/volumemanager/reconciler; podVolumesExist, pkg/kubelet/kubelet_volumes.go).
 var CSIVolumeRecordLost = &diagnose.Rule{
 	Cause:  "CSIVolumeRecordLost",
 	Phases: []diagnose.Phase{diagnose.Volumes},
@@ -33,13 +32,18 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 			},
 			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
 		},
-		Meaning: "Beside the mount of each CSI volume the kubelet keeps a file, vol_data.json, with the name of the driver and of the volume. " +
-			"It is empty or missing after a power failure, on a disk that was full when it was written, or because somebody has deleted files below the pod's directory. " +
-			"The kubelet then fails before it asks the driver, ten times a second, and counts no attempt. A kubelet that was started since has forgotten the volume and tries nothing at all. It tells it in its log only.",
-		Evidence: []string{"A minute after the deadline, and in all readings for a minute, the volume is mounted, and beside the mount there is no vol_data.json, or one that is not JSON. " +
-			"When the kubelet takes a volume down it removes that file only after the mount. " +
-			"Where nothing is mounted, the volume's directory is there all that time, and it is inferred: the kubelet removes the file just " +
-			"before that directory, and may have had it for another reason."},
+		Meaning: "Beside the mount of each CSI volume, the kubelet keeps a file, vol_data.json, with the names of the driver and of the volume. The " +
+			"file is empty or missing after a power failure, or if the disk was full when it was written. Or files below the pod's directory " +
+			"were deleted by hand. The kubelet then fails before it calls the driver, ten times a second, and counts no attempt. A kubelet that " +
+			"was started since then has forgotten the volume, and tries nothing at all. It reports this in its log only.",
+		Evidence: []string{
+			"The deadline is one minute past, and all readings for one minute show the same.",
+			"The volume is mounted.",
+			"Beside the mount, vol_data.json is missing, or is not JSON. When the kubelet tears down a volume, it removes this file only after " +
+				"the mount.",
+			"Family Unmounted: nothing is mounted, and the volume's directory has been there all that time.",
+			"Inferred if nothing is mounted: the kubelet removes the file just before that directory, which may be left for another reason.",
+		},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"{norecord}",
@@ -56,8 +60,8 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Avoid: "rm -rf on its directory (deletes the volume's data)",
 		Families: []diagnose.Family{{
 			Name: unmounted,
-			Meaning: "Nothing is mounted at the volume's directory, as where its mount failed when the pod started, or somebody has unmounted it by hand. " +
-				"The kubelet still takes it for mounted, and fails at the missing record each time.",
+			Meaning: "Nothing is mounted at the volume's directory: its mount failed when the pod started, or it was unmounted by hand. The kubelet " +
+				"still takes it for mounted, and fails at the missing record each time.",
 			First: "on the node: findmnt | grep {poduid} must show nothing; then systemctl restart kubelet",
 			Remedy: "On the node, check once more that nothing is mounted below the pod's directory: findmnt | grep {poduid}. " +
 				"Then: systemctl restart kubelet. It forgets the volume, and the pod terminates; containers keep running. " +
@@ -88,10 +92,10 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 	},
 }
 
-// unmounted is the family of a volume of which nothing is mounted, as where it could not be mounted when the pod started.
+// unmounted is the family of a volume that is not mounted, for example because its mount failed when the pod started.
 const unmounted = "Unmounted"
 
-// recordLost reports whether a mount is that of a volume of which the kubelet has no record.
+// recordLost reports whether the kubelet has no record of the volume of a mount.
 func recordLost(p *fact.View, m *evidence.Mount) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && lost(p, &v) })
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// ImageVolumeUnmountBusy is a volume of the type image that containerd cannot unmount because
-// somebody uses it.
+// ImageVolumeUnmountBusy is a volume of type image that containerd cannot unmount, because a
+// process uses it.
 //
 // containerd mounts such a volume once for the pod, and unmounts it without MNT_DETACH as the
 // last step of stopping the sandbox (internal/cri/server/container_image_mount.go,
@@ -35,14 +35,21 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 			},
 			"others": {{Text: " To list it and the {alike} more, on the node: fuser -vm {hostmount}."}, {Text: ""}},
 		},
-		Meaning: "The pod has a volume of the type image, which containerd mounts on the node from the image's layers. When the sandbox has ended, containerd unmounts it. " +
-			"A process of the node uses it: a shell that has changed into the directory, a security scanner, a backup. The kernel answers EBUSY, and the pod stays.",
-		Evidence: []string{"The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that the image volumes of this sandbox could not be taken down, because one is busy, which the error names. " +
-			"That one is still in the host's mount table, below image-volumes and the number of the sandbox. No CNI plugin of the pod has run for ten seconds: while one hangs, containerd has not come to the volumes. " +
-			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for ten seconds or more, and was started before the kubelet has said so last. " +
-			"Where there is none, one in a mount namespace of its own, as of a DaemonSet with mountPropagation HostToContainer, that uses the " +
-			"copy which the kernel unmounts with this mount. " +
-			"It is inferred: whoever may create Events in the pod's namespace can have made the Event, of a pod that hangs for another reason."},
+		Meaning: "The pod has a volume of type image, which containerd mounts on the node from the image's layers. When the sandbox has stopped, " +
+			"containerd unmounts it. A process on the node uses it: a shell that has changed into the directory, a security scanner, a backup. " +
+			"The kernel returns EBUSY, and the pod stays.",
+		Evidence: []string{
+			"The kubelet has reported at least twice that it could not unmount the image volumes of this sandbox (Events of this pod with " +
+				"reason FailedKillPod). The reports came since the deletion, over eight seconds or more.",
+			"The error names a volume that is busy. This volume is still in the host's mount table, below image-volumes and the sandbox's ID.",
+			"A process in the host's mount namespace has used this very mount for ten seconds or more. It has a file open there (mnt_id in " +
+				"/proc/PID/fdinfo), or its working directory, root directory or program.",
+			"This process was started before the kubelet's last report.",
+			"If there is none, a process in another mount namespace uses the copy that the kernel unmounts together with this mount. A " +
+				"DaemonSet with mountPropagation HostToContainer has such a copy.",
+			"Inferred: any user who may create Events in the pod's namespace can have created these, for a pod that hangs for another reason.",
+			"Not reported if a CNI plugin of the pod has been running for ten seconds: while one hangs, containerd has not reached the volumes.",
+		},
 		Seen: []string{
 			"The image volume is mounted at {mountpoint}",
 			"Readings at least 10 s apart show {process} on it: {via}",
@@ -87,9 +94,9 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 	},
 }
 
-// inTheWay reports whether a process uses the very volume that could not be unmounted, which the
-// error names, and was there when the kubelet told of it last. What is mounted inside of the volume
-// keeps it busy whoever uses that. containerd may be told a path through /var/run, which is a link.
+// inTheWay reports whether a process uses the very volume that could not be unmounted, which the error
+// names, and was there at the kubelet's last report. A mount inside the volume keeps it busy whether
+// it is used or not. containerd's path may lead through /var/run, which is a link.
 func inTheWay(p *fact.View, f *fact.SandboxFailure, h *evidence.Holder) bool {
 	m := imageMount(p, h.MountID)
 	return m != nil && strings.HasPrefix(strings.Replace(f.Error, `"/var/run/`, `"/run/`, 1), `failed to unmount image volume component "`+m.HostPoint+`"`) &&

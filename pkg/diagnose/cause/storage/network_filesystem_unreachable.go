@@ -10,8 +10,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// NetworkFilesystemUnreachable is a kubelet that hangs on a volume whose server
-// is gone, when nothing of the pod itself is left.
+// NetworkFilesystemUnreachable is a kubelet that hangs on a volume whose server does not
+// respond, when no process of the pod is left.
 var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Cause:  "NetworkFilesystemUnreachable",
 	Phases: []diagnose.Phase{diagnose.Volumes},
@@ -39,16 +39,24 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 				{Text: ""},
 			},
 		},
-		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. " +
-			"To do so it asks the file system about the mount point, the server does not answer, and the kubelet's thread waits in the kernel for as long as it takes. " +
-			"The kubelet logs nothing and reports itself healthy. " +
-			"The mount goes to the address that the server's name had when it was mounted: a Service that is made anew, or a change in DNS, does not move it.",
-		Evidence: []string{"A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
-			"or three where the list of TCP connections shows that nothing comes back from the server, or for 30 seconds where there is no connection, which may have been refused by a server or proxy that starts again; " +
-			"one that runs only to connect again counts as not moving while the client of an NFS mount counts no answer from the server (xprt in /proc/PID/mountstats). The path of its blocked system call is a volume of this pod, " +
-			"and the mount table shows a network file system there. " +
-			"Where the server is connected and has answered all requests, nothing is said: the thread waits for something of the node, such as a lock, or rpc.gssd. " +
-			"Without the path, the kernel stack of a network file system and a single such mount of the pod, whose server has not answered everything, make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached."},
+		Meaning: "The containers have exited, and the kubelet has to unmount the pod's volume. To do so, it queries the file system about the mount " +
+			"point. The server does not respond, and the kubelet's thread waits in the kernel without a time limit. The kubelet logs nothing " +
+			"and reports itself healthy. The mount keeps the address that the server's name had when it was mounted. A Service that is created " +
+			"again, or a change in DNS, does not move it.",
+		Evidence: []string{
+			"A thread of the kubelet is in state D, and the path of its blocked system call is a volume of this pod.",
+			"The mount table shows a network file system there.",
+			"The thread has not moved in two readings ten seconds or more apart. Three seconds are enough if the list of TCP connections shows " +
+				"that nothing comes back from the server.",
+			"If there is no connection, it takes 30 seconds: a server or proxy that is starting again may have refused it.",
+			"A thread that runs only to connect again counts as not moving while the client of an NFS mount counts no response from the server " +
+				"(xprt in /proc/PID/mountstats).",
+			"Inferred if the path is not known. The thread's kernel stack is then that of a network file system. The pod has a single such " +
+				"mount whose server has not responded to everything.",
+			"Also inferred if the kubelet only checks how full the volume is (statfs), and the server can be reached.",
+			"Not reported if the server is connected and has responded to all requests. The thread then waits for something on the node, such " +
+				"as a lock or rpc.gssd.",
+		},
 		Seen: []string{
 			"Kubelet thread {thread} is in state {state} ({function})",
 			"The volume is mounted at {mountpoint}{from}",
@@ -103,11 +111,11 @@ const (
 	hard  = "Hard"
 )
 
-// restarts is how long it may take until what listens for a server's clients is there again, as when the pod of a
-// CSI driver, with its proxies, is replaced.
+// restarts is how long a server or its proxy may take to listen again, for example when the pod of a CSI driver, with
+// its proxies, is replaced.
 const restarts = 30 * time.Second
 
-// patience returns for how long a thread must have waited for a server. One without a connection may have refused it.
+// patience returns how long a thread must have waited for a server. A server without a connection may have refused it.
 func patience(m *evidence.Mount) time.Duration {
 	if fact.OutOfReach(m) && m.Connection == evidence.Unconnected {
 		return restarts
@@ -120,10 +128,9 @@ func isLocal(server string) bool {
 	return server == "localhost" || server == "::1" || server == "0:0:0:0:0:0:0:1" || strings.HasPrefix(server, "127.")
 }
 
-// inferBusyWithVolume is for a blocked thread of the kubelet whose path could
-// not be read: its kernel stack tells the kind of file system, and the pod has
-// one such mount only whose server is not known to have answered everything. The thread may be busy with another pod, so this one has
-// had the time that an unmount takes.
+// inferBusyWithVolume is for a blocked thread of the kubelet whose path could not be read. Its kernel stack shows the
+// kind of file system, and the pod has only one such mount whose server is not known to have answered everything. The
+// thread may be busy with another pod, so this one must have had the time that an unmount takes.
 func inferBusyWithVolume(p *fact.View) (*evidence.Task, *evidence.Mount) {
 	if p.Overdue() < fact.UnknownAfter {
 		return nil, nil
@@ -169,8 +176,8 @@ func volumeOf(dir string) string {
 	return path.Base(dir)
 }
 
-// agrees reports whether what a thread waits for can be the mount that its path lies on.
-// Of the path only the volume is known, and another file system may be mounted inside.
+// agrees reports whether a thread can be waiting for the mount that its path lies on. Only the
+// volume is known of the path, and another file system may be mounted inside.
 func agrees(t *evidence.Task, m *evidence.Mount) bool {
 	switch f := fact.FamilyOf(t); f {
 	case fact.FamilyFUSE, fact.FamilyNFS, fact.FamilyCIFS, fact.FamilyCeph:

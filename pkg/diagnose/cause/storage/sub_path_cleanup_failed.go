@@ -8,8 +8,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// SubPathCleanupFailed is a volume whose subpaths the kubelet fails to remove, which it
-// does before it takes the volume itself down.
+// SubPathCleanupFailed is a volume whose subPath directories the kubelet fails to remove. It
+// has to remove them before it tears down the volume itself.
 var SubPathCleanupFailed = &diagnose.Rule{
 	Cause:  "SubPathCleanupFailed",
 	Phases: []diagnose.Phase{diagnose.Volumes},
@@ -21,12 +21,18 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"list": {{Text: "grep '{poduid}/volume-subpaths' /proc/1/mountinfo"}, {Text: "grep volume-subpaths /proc/1/mountinfo (only lines with this pod's UID)"}},
 		},
-		Meaning: "For each volumeMount with a subPath the kubelet makes a bind mount below the pod's directory volume-subpaths. " +
-			"It has to remove all of them before it takes the volume down. That fails again and again: the mount points to a FUSE or NFS file that is gone, " +
-			"or its directory is not empty. The kubelet tells it in its log only.",
-		Evidence: []string{"Directories are left below the pod's volume-subpaths a minute after the deadline, and the number of failed attempts at volumes has grown since " +
-			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes were taken down on the node when it grew last. " +
-			"Where attempts may fail at another volume of the pod, or of another pod while no directory of the volume tells its plugin, or a CSI driver was asked, which comes after the subpaths, nothing is said."},
+		Meaning: "For each volumeMount with a subPath, the kubelet makes a bind mount below the pod's directory volume-subpaths. It has to remove " +
+			"all of them before it tears down the volume. That fails again and again: the mount points to a FUSE or NFS file that is gone, or " +
+			"its directory is not empty. The kubelet reports it in its log only.",
+		Evidence: []string{
+			"Directories are left below the pod's volume-subpaths one minute after the deadline.",
+			"Since the pod reached this stage, the kubelet has counted more failed attempts at volumes (storage_operation_duration_seconds, " +
+				"operation volume_unmount).",
+			"Proved if no other pod's volumes were being torn down on the node at the last increase. Otherwise inferred.",
+			"Not reported if the attempts may fail at another volume of the pod.",
+			"Not reported if the attempts may fail at another pod's volume, and no directory of this volume shows its plugin.",
+			"Not reported if a CSI driver was called: that comes after the subPath directories.",
+		},
 		Seen: []string{
 			"Directories of {volumes} are left below the pod's volume-subpaths",
 			"The kubelet has counted new failed unmount attempts",
@@ -61,9 +67,9 @@ var SubPathCleanupFailed = &diagnose.Rule{
 	},
 }
 
-// otherwise reports whether the attempts that fail may be those at another volume of
-// the pod, or get further than the subpaths, which come first: the kubelet counts them
-// by plugin, and asks a CSI driver only when the subpaths are gone.
+// otherwise reports whether the failed attempts may be those at another volume of the pod,
+// or get further than the subpaths, which come first. The kubelet counts attempts by plugin,
+// and calls a CSI driver only when the subpaths are gone.
 func otherwise(p *fact.View, v *evidence.Volume) bool {
 	if v.Driver != "" {
 		return fact.FailedCall(p, v.Driver) != nil

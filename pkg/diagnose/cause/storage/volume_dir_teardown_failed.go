@@ -28,13 +28,18 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			"others": orOthers,
 			"mount":  {{Text: "grep {hostmount}/ /proc/1/mountinfo"}, {Text: "findmnt"}},
 		},
-		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have ended the kubelet deletes what is inside and then the directory. " +
-			"That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the node's file system is read-only. " +
-			"The kubelet tells it in its log only.",
-		Evidence: []string{"The directory is there a minute after the deadline, and the number of failed attempts at volumes of its plugin has grown since " +
-			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). " +
-			"It is proved when no other volume of the plugin is left and no other pod's volumes were taken down on the node when it grew last, or when the mount table shows a mount inside. " +
-			"It is not said while the kubelet is seen to delete files there."},
+		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have exited, the kubelet deletes what " +
+			"is inside and then the directory. That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the " +
+			"node's file system is read-only. The kubelet reports it in its log only.",
+		Evidence: []string{
+			"The volume's directory is still there one minute after the deadline.",
+			"Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of its plugin " +
+				"(storage_operation_duration_seconds, operation volume_unmount).",
+			"Proved if the mount table shows a mount inside the directory.",
+			"Also proved if only this volume of the plugin is left, and the node was tearing down no other pod's volumes at the last increase. " +
+				"Otherwise inferred.",
+			"Not reported while the kubelet is seen to delete files there.",
+		},
 		Seen: []string{
 			"The {innertype} mount inside is at {innerpoint}",
 			"The kubelet has counted new failed unmount attempts (plugin {plugin})",
@@ -49,8 +54,8 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		Avoid: "rm without a look at findmnt (deletes what is mounted inside)",
 		Families: []diagnose.Family{{
 			Name: inside,
-			Meaning: "Something is mounted inside of the directory: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand. " +
-				"The kubelet deletes what is inside that mount too, at each attempt.",
+			Meaning: "Something is mounted inside the directory: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the " +
+				"pod, or by hand. The kubelet deletes what is inside that mount too, at each attempt.",
 			Remedy: "On the node: {mount} shows what is mounted there (field 5). Copy its files away without delay: each retry can delete some, and a tmpfs loses them when it is unmounted. " +
 				"Ask the owner of that mount, then unmount it without -f or -l. " +
 				"The kubelet removes the directory within two minutes.",
@@ -60,8 +65,8 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			Avoid: "rm -rf there (deletes that mount's data)",
 		}, {
 			Name: mountLost,
-			Meaning: "The volume was mounted there, and is not any more: somebody has unmounted it, or the kubelet has. The kubelet then removes the directory, which has to be empty. " +
-				"What was written there meanwhile is on the node's own disk, and not in the volume.",
+			Meaning: "The volume was mounted there, and is not any more: it was unmounted by hand or by the kubelet. The kubelet then removes the " +
+				"directory, which has to be empty. Files written there since then are on the node's own disk, and not in the volume.",
 			Remedy: "On the node: " + teardownErrors + ". The error names the directory. Check with findmnt that nothing is mounted there. " +
 				"Files in it are on the node's own disk, not in the volume. Ask the volume's owner, then move them to where they belong. " +
 				"The kubelet removes the empty directory within two minutes.",
@@ -102,7 +107,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			}
 		}
 		if len(f.Objects.Volumes) > 1 {
-			// The kubelet may only be at work in the others: it counts by plugin.
+			// The kubelet counts by plugin, and may still be at work in the others.
 			f.Variants = append(f.Variants, oneOf)
 		}
 		if len(f.Objects.Volumes) == 1 && !plainDirectory(failing[0].Plugin) {
@@ -116,11 +121,11 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 // mountLost is the family of a volume that is mounted where the kubelet has to remove a directory.
 const mountLost = "MountLost"
 
-// oneOf is the variant of several volumes of which at least one fails.
+// oneOf is the variant of several volumes where at least one fails.
 const oneOf = "OneOf"
 
-// plainDirectory reports whether a volume of a plugin of Kubernetes may be nothing but a directory, with whatever
-// files in it: the others are mounts (pkg/volume).
+// plainDirectory reports whether a volume of a Kubernetes plugin may be a plain directory with files in it. Volumes of
+// the other plugins are mounts (pkg/volume).
 func plainDirectory(plugin string) bool {
 	switch plugin {
 	case "kubernetes.io~nfs", "kubernetes.io~iscsi", "kubernetes.io~fc", "kubernetes.io~rbd", "kubernetes.io~cephfs", "kubernetes.io~local-volume", "kubernetes.io~portworx-volume":
@@ -129,8 +134,8 @@ func plainDirectory(plugin string) bool {
 	return true
 }
 
-// directory describes the volume's directory, which is no mount itself; what it is
-// called inside of the volume is the pod's business.
+// directory describes the volume's directory, which is no mount itself. The path inside the
+// volume is left out: the pod chooses it.
 func directory(in *evidence.Mount) *diagnose.Mount {
 	dir := "/volumes/" + in.Plugin + "/" + in.Volume
 	before, _, _ := strings.Cut(in.Point, dir+"/")

@@ -8,13 +8,13 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// VolumeLeftMounted is a volume of a CSI driver that is still mounted, and that the kubelet
-// does not try to unmount any more.
+// VolumeLeftMounted is a volume of a CSI driver that is still mounted, but that the kubelet does
+// not try to unmount any more.
 //
-// The kubelet looks whether the directory is still a mount when the driver has said that the
-// volume is unpublished, and takes it for unmounted all the same (removeMountDir,
-// pkg/volume/csi/csi_mounter.go). Then it waits, without an end and without another attempt,
-// for the mount to go (SyncTerminatedPod, pkg/kubelet/kubelet.go; podVolumesExist,
+// When the driver has reported the volume as unpublished, the kubelet checks whether the directory
+// is still a mount, and takes it for unmounted all the same (removeMountDir,
+// pkg/volume/csi/csi_mounter.go). It then waits for the unmount, without end and without another
+// attempt (SyncTerminatedPod, pkg/kubelet/kubelet.go; podVolumesExist,
 // pkg/kubelet/kubelet_volumes.go).
 var VolumeLeftMounted = &diagnose.Rule{
 	Cause:  "VolumeLeftMounted",
@@ -28,16 +28,23 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"pod":     podOfDriver,
 			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
 		},
-		Meaning: "The containers have ended, and the kubelet has asked the CSI driver to unpublish the volume (NodeUnpublishVolume). The driver has said that it has, and the mount is still there. " +
-			"Perhaps the driver does not see the mount, because its pod has the kubelet's directory without mountPropagation: Bidirectional: then it does so each time. " +
-			"Perhaps the volume was mounted there twice, or the driver unmounts later, or does not notice that it cannot. " +
-			"The kubelet takes the volume for unmounted. It does not ask again, sends no Event, and lets the pod wait until nothing is mounted in its directory.",
-		Evidence: []string{"Nothing is left of the pod's volumes but CSI volumes that are mounted, each with the kubelet's record (vol_data.json). For five minutes, while the pod was at this stage, " +
-			"the kubelet has counted no call of NodeUnpublishVolume to their drivers, and no attempt at one of their volumes that failed (csi_operations_seconds and storage_operation_duration_seconds): " +
-			"one that still tries does so every two minutes, and a call that is not answered ends after two. " +
-			"Earlier calls to the drivers have succeeded. The kubelet has started a container of the pod itself, is well and heard by the API server, and none of its threads hangs but at another pod's volume. " +
-			"No PersistentVolume of the same name is mounted for another pod of the node: an operation for that one comes first. " +
-			"It is inferred: which volume a call was about is not counted."},
+		Meaning: "The containers have exited, and the kubelet has called the CSI driver to unpublish the volume (NodeUnpublishVolume). The driver " +
+			"returned success, but the mount is still there. Perhaps the driver does not see the mount, because its pod has the kubelet's " +
+			"directory without mountPropagation: Bidirectional. Then this happens each time. Perhaps the volume was mounted there twice, or the " +
+			"driver unmounts later, or does not notice that it cannot. The kubelet takes the volume for unmounted. It does not call again and " +
+			"sends no Event. The pod waits until nothing is mounted in its directory.",
+		Evidence: []string{
+			"Only CSI volumes of the pod are left. Each is mounted, and has the kubelet's record (vol_data.json).",
+			"For five minutes at this stage of the pod, the kubelet has counted no NodeUnpublishVolume call to their drivers " +
+				"(csi_operations_seconds).",
+			"In that time, it has counted no failed attempt at one of their volumes either (storage_operation_duration_seconds).",
+			"A kubelet that still tries does so every two minutes, and a call without a response ends after two.",
+			"Earlier calls to the drivers have succeeded.",
+			"The kubelet has started a container of the pod itself. It is healthy, and the API server hears from it.",
+			"No thread of the kubelet hangs, except at another pod's volume.",
+			"Inferred: the kubelet does not count which volume a call was about.",
+			"Not reported if a PersistentVolume of the same name is mounted for another pod of the node: an operation for that one comes first.",
+		},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"NodeUnpublishVolume calls to {driver} have succeeded before",
@@ -72,7 +79,7 @@ var VolumeLeftMounted = &diagnose.Rule{
 	},
 }
 
-// toldBusy reports whether VolumeUnmountBusy tells of a volume, and that it is given up.
+// toldBusy reports whether VolumeUnmountBusy reports a volume.
 func toldBusy(p *fact.View, volume string) bool {
 	return !fact.Missing(p, evidence.Holders) && slices.ContainsFunc(keptBusy(p), func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, volume) })
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// VolumeUnmountBusy is a mount that the kernel does not let go of because somebody
-// uses it.
+// VolumeUnmountBusy is a mount that the kernel does not unmount, because it is in use.
 var VolumeUnmountBusy = &diagnose.Rule{
 	Cause:  "VolumeUnmountBusy",
 	Phases: []diagnose.Phase{diagnose.Volumes},
@@ -52,18 +51,28 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
 			"mount":   {{Text: "grep {hostmount}/ /proc/1/mountinfo"}, {Text: "findmnt"}},
 		},
-		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, perhaps in a container or service that sees the node's mounts, or something else is mounted inside, " +
-			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
-		Evidence: []string{"Two readings ten seconds or more apart show a process in the host's mount namespace with a file open on this very mount (mnt_id in /proc/PID/fdinfo), " +
-			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
-			"A process that was started ten seconds or more after the containers had ended makes it inferred, and nothing is said of one while the CSI driver fails: what failed before it came may fail now. " +
-			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
-			"Of a CSI volume the driver unmounts. Where the kubelet's counts are known they are waited for until an attempt must be among them, and it is inferred when they show no call to the driver that has failed (NodeUnpublishVolume). " +
-			"The driver may have said OK although it could not unmount, after which the kubelet does not try again: see VolumeLeftMounted. That is said when the kubelet has counted an OK, or nothing for five minutes. " +
-			"A process of the driver's own pod may be what unmounts: it counts only when the kubelet has counted a call that failed and none that was not answered in time, and makes it inferred. " +
-			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
-			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private. " +
-			"Of several processes the first ones are named, one of each mount namespace before a second one of any."},
+		Meaning: "The containers have exited, and the kubelet has to unmount the pod's volume. A process outside the pod uses it, perhaps in a " +
+			"container or service that sees the node's mounts. Or something else is mounted inside. The kernel returns EBUSY. The kubelet " +
+			"retries without end, with pauses of up to two minutes, and reports it in its log only.",
+		Evidence: []string{
+			"Two readings ten seconds or more apart show a process in the host's mount namespace on this very mount. It has a file open there " +
+				"(mnt_id in /proc/PID/fdinfo), or its working directory, root directory or program.",
+			"Or the mount table shows a mount inside the volume's mount.",
+			"If no process in the host's mount namespace is found, other mount namespaces that have a process are checked. A process there that " +
+				"uses a copy keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)).",
+			"A copy in a mount namespace whose mounts are private does not count.",
+			"Of several processes, the first ones are named: one of each mount namespace before a second one of any.",
+			"The driver unmounts a CSI volume. If the kubelet's counts are known, nodeagent waits until an attempt must be among them. Inferred " +
+				"if they show no failed call to the driver (NodeUnpublishVolume).",
+			"The driver may have returned OK without unmounting: the kubelet then does not retry (VolumeLeftMounted). nodeagent reports that if " +
+				"the kubelet has counted an OK, or nothing for five minutes.",
+			"A process of the driver's own pod may be the one that unmounts. It counts only if the kubelet has counted a failed call and none " +
+				"that timed out. Inferred.",
+			"Inferred if the process was started ten seconds or more after the containers had exited. Such a process is not reported while the " +
+				"CSI driver fails: what failed before it was started may fail now.",
+			"Not reported if the volume's CSI driver is not registered, or nothing answers on its socket: then nothing has tried to unmount the " +
+				"volume.",
+		},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"Readings at least 10 s apart show {process} on this mount: {via}",
@@ -78,8 +87,9 @@ var VolumeUnmountBusy = &diagnose.Rule{
 		Avoid: "umount -l (only hides the use; data at risk)",
 		Families: []diagnose.Family{
 			{
-				Name:    inside,
-				Meaning: "Something is mounted inside of the volume: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand.",
+				Name: inside,
+				Meaning: "Something is mounted inside the volume: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, " +
+					"or by hand.",
 				Remedy: "On the node: {mount} lists what is mounted inside. Ask the volume's owner whether that is still needed. " +
 					"Unmount it, innermost first, without -f or -l. {unmounted}.",
 				First: "on the node: {mount} lists it; ask the volume's owner, then unmount it, innermost first",
@@ -129,8 +139,8 @@ const (
 // more is the variant of a mount that several more processes use.
 const more = "More"
 
-// The words about the further processes that use a mount, about what to do with all of them, and
-// about those that nobody may be told to end.
+// The words about further processes that use a mount, about what to do with all of them, and about
+// those that must not be ended.
 var (
 	orMore     = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
 	lookAtThem = []diagnose.Choice{
@@ -171,18 +181,18 @@ func heldBy(p *fact.View) []diagnose.Finding {
 	return []diagnose.Finding{f}
 }
 
-// The variants of a volume of which the CSI driver is not known to have failed to unmount it: of
-// all, of one of which it may have said that it is unpublished, and of one that the kubelet does
-// not try to unmount any more, because the driver has said so.
+// The variants of a volume whose CSI driver is not known to have failed to unmount it: unfailed for
+// all, saidOK for one that the driver may have reported as unpublished, and givenUp for one that the
+// kubelet does not try to unmount any more for that reason.
 const (
 	unfailed = "Unfailed"
 	saidOK   = "SaidOK"
 	givenUp  = "GivenUp"
 )
 
-// saysOfDriver adds to a finding what is known of the CSI driver that has to unmount the volume: one
-// that says that the volume is unpublished is not asked again. It reports whether that is known, as far
-// as it can be: a driver that fails is not known to before the kubelet's next attempt.
+// saysOfDriver adds to a finding what is known of the CSI driver that has to unmount the volume. A driver
+// that has reported the volume as unpublished is not called again. It returns false while the kubelet's
+// next attempt may still show that the driver fails.
 func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) bool {
 	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" })
 	if i < 0 {
@@ -201,7 +211,7 @@ func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) bool {
 	}
 	f.Confidence = diagnose.Inferred
 	if p.Node.Kubelet.VolumeCallsRead.IsZero() {
-		return true // nobody may ask it, or nobody has got an answer yet
+		return true // the counts may not be read, or have not been yet
 	}
 	if !attemptDue(p) {
 		return false
@@ -218,8 +228,8 @@ func hasGivenUp(p *fact.View, m *evidence.Mount) bool {
 	return slices.ContainsFunc(left, func(l fact.MountedVolume) bool { return l.Mount.Volume == m.Volume && l.Mount.Plugin == m.Plugin })
 }
 
-// cameLater reports whether a process was started after the containers had ended, as the kubelet
-// tells: the first attempt at the volumes may have failed without it.
+// cameLater reports whether a process was started after the containers had exited, as the kubelet
+// reports. The first attempt at the volumes may have failed without it.
 func cameLater(p *fact.View, h *evidence.Holder) bool {
 	var ended time.Time
 	for i := range p.Containers {
@@ -237,8 +247,8 @@ func driverFails(p *fact.View, m *evidence.Mount) bool {
 	})
 }
 
-// holders returns the processes that use one of some mounts: all of them the same one. The first one was
-// there before the containers had ended, and may be stopped, as far as there is such a one.
+// holders returns the processes that use one of the mounts, all of them the same one. If possible, the first
+// process was there before the containers had exited, and may be stopped.
 func holders(p *fact.View, mounts []evidence.Mount) []*evidence.Holder {
 	var all []*evidence.Holder
 	for i := range p.Holders {
@@ -259,7 +269,7 @@ func holders(p *fact.View, mounts []evidence.Mount) []*evidence.Holder {
 	return slices.DeleteFunc(all, func(h *evidence.Holder) bool { return h.MountID != first.MountID || h.Mounted != first.Mounted })
 }
 
-// last orders what is so behind what is not.
+// last orders false before true.
 func last(a, b bool) int {
 	switch {
 	case a == b:
@@ -281,7 +291,7 @@ const named = 2
 // heldFinding is about a mount, and the processes that use it.
 func heldFinding(p *fact.View, m *evidence.Mount, all []*evidence.Holder) diagnose.Finding {
 	first := all[0]
-	if serves(p, first) { // those that do not came later
+	if serves(p, first) { // those that serve nothing came later
 		all = slices.DeleteFunc(all, func(h *evidence.Holder) bool { return !serves(p, h) })
 	}
 	rest := oneOfEach(all)[1:]
@@ -335,9 +345,8 @@ func oneOfEach(all []*evidence.Holder) []*evidence.Holder {
 	return append(out, others...)
 }
 
-// driverAway reports whether nobody is there who would unmount a volume: its CSI driver
-// is not registered, does not answer at its socket, or is not known to the kubelet, so that what is in the way has not
-// been in anybody's way yet.
+// driverAway reports whether nothing would unmount a volume: its CSI driver is not registered, does not respond at its
+// socket, or is not known to the kubelet. What uses the volume has then not made an unmount fail yet.
 func driverAway(p *fact.View, m *evidence.Mount) bool {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
@@ -361,10 +370,10 @@ func ofDriverPod(p *fact.View, t *evidence.Task) bool {
 	return t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
 }
 
-// attempts reports whether a process may use a volume because it is to unmount it, as a sync
-// before that: it is of the pod of the volume's CSI driver, and of the driver no attempt is known
-// to have failed, or one has not been answered in time. What the kubelet itself has to unmount
-// first is nothing to the driver yet.
+// attempts reports whether a process may use a volume in order to unmount it, for example in a sync
+// before that. It belongs to the pod of the volume's CSI driver, and no call to the driver is known to
+// have failed, or one has timed out. If the kubelet itself has to unmount first, the driver has not
+// been called yet.
 func attempts(p *fact.View, m *evidence.Mount, t *evidence.Task) bool {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
@@ -377,10 +386,10 @@ func attempts(p *fact.View, m *evidence.Mount, t *evidence.Task) bool {
 	return false
 }
 
-// attemptDue reports whether the kubelet's counts have been read for so long that an attempt at a
-// volume that goes on failing must be among them: it waits for as long again after each one, and
-// two minutes at most. The first one comes when the last container has ended. Counts that are read now and
-// then only, as on a busy node, are not waited for without end.
+// attemptDue reports whether the kubelet's counts have been read for so long that an attempt at a volume
+// that keeps failing must be among them. The first attempt comes when the last container has exited. The
+// pause before each further one is as long as the time since then, two minutes at most. If the counts are
+// read only now and then, as on a busy node, they are not waited for without end.
 func attemptDue(p *fact.View) bool {
 	since := fact.CountedSince(p)
 	var ended time.Time

@@ -6,17 +6,17 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// detached is the variant of a volume that is in the mount table no more.
+// detached is the variant of a volume that is no longer in the mount table.
 const detached = "Detached"
 
-// asking is the variant of a thread that is in another system call than umount2.
+// asking is the variant of a thread in a system call other than umount2.
 const asking = "Asking"
 
 // ofCSI is the variant of a volume that a CSI driver has mounted.
 const ofCSI = "CSI"
 
-// VolumeUnmountHanging is a thread that hangs in the kernel while it takes a volume
-// down, when what it waits for is no network file system.
+// VolumeUnmountHanging is a thread that hangs in the kernel while it tears down a volume
+// whose file system is no network file system.
 var VolumeUnmountHanging = &diagnose.Rule{
 	Cause:  "VolumeUnmountHanging",
 	Phases: []diagnose.Phase{diagnose.Volumes},
@@ -39,13 +39,17 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				{Text: "the process that has /dev/fuse open for it"},
 			},
 		},
-		Meaning: "The containers have ended, and the pod's volume has to be unmounted. " +
-			"The kubelet, or the program that unmounts for it, asks the file system something, gets no answer, and waits in the kernel without a time limit. " +
-			"The kubelet logs nothing about it and reports itself healthy.",
-		Evidence: []string{"A thread of the kubelet, or a thread of any process that is inside umount2, has not moved in two readings ten seconds or more apart. " +
-			"The path of its blocked system call is a volume of this pod. A process of another pod counts only when it is that of the volume's CSI driver. " +
-			"Where the kubelet only asks how full the volume is (statfs), it is inferred. The thread is in state D, or waits for a FUSE daemon, which shows as S. " +
-			"Where the file system is NFS, SMB or Ceph, and the thread is the kubelet's, the cause is NetworkFilesystemUnreachable."},
+		Meaning: "The containers have exited, and the pod's volume has to be unmounted. The kubelet, or the program that unmounts for it, makes a " +
+			"system call on the file system and gets no response. It waits in the kernel without a time limit. The kubelet logs nothing about " +
+			"it and reports itself healthy.",
+		Evidence: []string{
+			"A thread of the kubelet, or a thread of any process inside umount2, has not moved in two readings ten seconds or more apart.",
+			"The thread is in state D, or waits for a FUSE daemon, which shows as S.",
+			"The path of its blocked system call is a volume of this pod.",
+			"A process of another pod counts only if that pod is the one of the volume's CSI driver.",
+			"Inferred if the kubelet only checks how full the volume is (statfs).",
+			"Not reported if the file system is NFS, SMB or Ceph, and the thread is the kubelet's: that is NetworkFilesystemUnreachable.",
+		},
 		Seen: []string{
 			"Thread {thread} is in state {state}, in the system call {syscall} ({function})",
 			"The volume is mounted at {mountpoint} (type {fstype}{from})",
@@ -61,9 +65,9 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		Avoid: "ls or df on it (can hang your shell)",
 		Families: []diagnose.Family{{
 			Name: fact.FamilyFUSE,
-			Meaning: "The daemon of a FUSE file system, such as gcsfuse, s3fs, rclone or JuiceFS, does not answer. " +
-				"Often its process is stopped, or waits for its own backend, or a CSI driver's pod that ran it is being replaced. " +
-				"It can be a process of another pod than the driver's, or of the node: it has /dev/fuse open.",
+			Meaning: "The daemon of a FUSE file system, such as gcsfuse, s3fs, rclone or JuiceFS, does not respond. Often its process is stopped or " +
+				"waits for its own backend, or a CSI driver's pod that ran it is being replaced. The daemon can be a process of the node, or of " +
+				"another pod than the driver's. It has /dev/fuse open.",
 			Remedy: "Check {first}, and repair or restart the volume's FUSE daemon. Ask first: a restart affects every user of that mount. " +
 				"If that does not help, ask the volume's owner: an abort ends all waits on this mount immediately and loses writes that the daemon has not stored. " +
 				"Then, on the node: {abort}.",

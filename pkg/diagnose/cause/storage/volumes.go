@@ -17,9 +17,9 @@ func settled(p *fact.View) bool {
 	return p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter
 }
 
-// confidence is that of a finding that rests on what the kubelet counts of all
-// volumes of a driver or plugin: whose they are is certain only when no other pod's
-// volumes were taken down, and which only of a single one.
+// confidence returns that of a finding that rests on what the kubelet counts for all volumes
+// of a driver or plugin. The pod is certain only if no other pod's volumes were being torn
+// down, and the volume only if it is the only one.
 func confidence(p *fact.View, c *evidence.VolumeCall, volumes []string) diagnose.Confidence {
 	if fact.OnlyOneUnmounts(p, c) && len(volumes) == 1 {
 		return diagnose.Proved
@@ -28,7 +28,7 @@ func confidence(p *fact.View, c *evidence.VolumeCall, volumes []string) diagnose
 }
 
 // others is the variant of a pod that is not known to be the only one whose volumes were
-// taken down when what is counted rose, and orOthers the words for it.
+// being torn down at the last increase of a count, and orOthers the words for it.
 const others = "Others"
 
 var orOthers = []diagnose.Choice{{Variant: others, Text: " or another one of this node"}, {Text: ""}}
@@ -36,8 +36,8 @@ var orOthers = []diagnose.Choice{{Variant: others, Text: " or another one of thi
 // podOfDriver names the pod of a CSI driver on the node.
 var podOfDriver = []diagnose.Choice{{Text: "pod {driverpod} ({driverstate})"}, {Text: "pod {driverpod}"}, {Text: "the driver's pod on this node"}}
 
-// Commands for the node, which change nothing there: the errors of CSI drivers that the kubelet logs, why it cannot take a
-// volume down, or a block device, and the threads in state D.
+// Commands for the node, which change nothing there. They show the errors of CSI drivers that the kubelet logs, why it
+// cannot tear down a volume or unmap a block device, and the threads in state D.
 const (
 	driverErrors   = "journalctl -u kubelet --since -10min | grep 'csi: .*rpc error' | tail -3"
 	teardownErrors = "journalctl -u kubelet --since -10min | grep 'TearDown failed'"
@@ -45,7 +45,7 @@ const (
 	blockedThreads = "ps -eLo stat,pid,wchan:30,comm | grep ^D"
 )
 
-// whose returns that variant where it applies.
+// whose returns the variant others where it applies.
 func whose(p *fact.View, c *evidence.VolumeCall) []string {
 	if fact.OnlyOneUnmounts(p, c) {
 		return nil
@@ -53,9 +53,9 @@ func whose(p *fact.View, c *evidence.VolumeCall) []string {
 	return []string{others}
 }
 
-// drivers returns the CSI drivers of the pod's volumes that are left, and the names of
-// the volumes of each. One that the kubelet has asked about no volume of the pod yet is left
-// out: what is counted of it is of another pod, perhaps of one that is gone.
+// drivers returns the CSI drivers of the pod's volumes that are left, and the names of the
+// volumes of each. A driver that the kubelet has not called for a volume of the pod yet is
+// left out: what is counted for it belongs to another pod, perhaps one that is gone.
 func drivers(p *fact.View) (names []string, volumes map[string][]string) {
 	volumes = make(map[string][]string)
 	for i := range p.Volumes {
@@ -92,11 +92,10 @@ func driverPod(p *fact.View, m *evidence.Mount) string {
 	return p.Volumes[i].DriverPod
 }
 
-// unpublish returns the last result of the kubelet's calls to a driver that is no
-// success, and of those that were not answered in time, both since the pod is at its
-// present stage. They are nil when there is none, and when calls have succeeded since: what
-// failed was another pod's, or is over. Where some are certain to be this pod's, what may be
-// of another one is left out.
+// unpublish returns the last failed result of the kubelet's calls to a driver, and the last
+// one that timed out, both since the pod is at its present stage. They are nil when there is
+// none, and when calls have succeeded since: the failure was another pod's, or is over. If
+// some are certain to be this pod's, those that may be another's are left out.
 func unpublish(p *fact.View, driver string) (last, timedOut *evidence.VolumeCall) {
 	var ok *evidence.VolumeCall
 	for _, c := range fact.UnpublishCalls(p, driver) {
@@ -142,6 +141,6 @@ func isVolumePoint(m *evidence.Mount) bool {
 	return m.Plugin != "" && (strings.HasSuffix(m.Point, "/volumes/"+dir) || strings.HasSuffix(m.Point, "/volumes/"+dir+"/mount"))
 }
 
-// isInner reports whether a mount is inside of a volume. Below volume-subpaths, whose
+// isInner reports whether a mount is inside a volume. Below volume-subpaths, whose
 // mounts the kubelet makes itself, the plugin is not known.
 func isInner(m *evidence.Mount) bool { return m.Plugin != "" && m.Volume != "" && !isVolumePoint(m) }
