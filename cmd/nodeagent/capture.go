@@ -180,9 +180,9 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	}
 	failures := agent.Failures{Ask: client.KillFailures, AskAll: client.KubeletEvents, Skew: client.Skew, Node: o.nodeName}
 	heard, err := failures.Of(ctx, pod)
-	last.Heard(heard, err)
-	last.HeardOfPulls(failures.Pulls(ctx, pod))
-	last.HeardOfNode(ready.Now(ctx))
+	last.SetStopFailures(heard, err)
+	last.SetPulls(failures.Pulls(ctx, pod))
+	last.SetNodeReady(ready.Now(ctx))
 	setters := agent.Setters{Ask: client.PodMetadata}
 	last.FinalizerSetters = setters.Of(ctx, pod, last)
 	if len(heard) > 0 {
@@ -222,7 +222,7 @@ func (r *readings) read(ctx context.Context, ask node.Ask, earlier *evidence.Pod
 	round := r.from.Round(shared, ask)
 	select {
 	case <-r.lost:
-		r.seed.Unreturned = time.Time{} // it was only slow
+		r.seed.HungSince = time.Time{} // it was only slow
 	default:
 	}
 	pod := func(seed *evidence.Pod) *evidence.Pod {
@@ -230,7 +230,7 @@ func (r *readings) read(ctx context.Context, ask node.Ask, earlier *evidence.Pod
 		defer cancel()
 		return round.Pod(own, seed, earlier)
 	}
-	if r.seed.Unreturned.IsZero() {
+	if r.seed.HungSince.IsZero() {
 		whole, got := *r.seed, make(chan *evidence.Pod, 1)
 		go func() { got <- pod(&whole) }()
 		select {
@@ -238,7 +238,7 @@ func (r *readings) read(ctx context.Context, ask node.Ask, earlier *evidence.Pod
 			return p
 		case <-time.After(readWithin + time.Second):
 		}
-		r.seed.Unreturned, r.lost = time.Now(), got
+		r.seed.HungSince, r.lost = time.Now(), got
 	}
 	return pod(r.seed)
 }

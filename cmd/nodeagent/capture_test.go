@@ -23,7 +23,7 @@ type hangingRound struct{ *hangingNode }
 func (r hangingRound) Node() evidence.Node { return evidence.Node{} }
 
 func (r hangingRound) Pod(_ context.Context, seed, _ *evidence.Pod) *evidence.Pod {
-	if seed.Unreturned.IsZero() {
+	if seed.HungSince.IsZero() {
 		<-r.hung
 	}
 	return seed
@@ -36,10 +36,10 @@ func TestCaptureDoesNotHang(t *testing.T) {
 		defer close(n.hung)
 		r, start := readings{from: n, seed: new(evidence.Pod)}, time.Now()
 		first := *r.read(t.Context(), node.Ask{}, nil)
-		if took := time.Since(start); first.Unreturned.IsZero() || took != readWithin+time.Second {
+		if took := time.Since(start); first.HungSince.IsZero() || took != readWithin+time.Second {
 			t.Errorf("%+v after %s", first, took)
 		}
-		if last := r.read(t.Context(), node.Ask{}, &first); last.Unreturned != first.Unreturned || time.Since(start) != readWithin+time.Second {
+		if last := r.read(t.Context(), node.Ask{}, &first); last.HungSince != first.HungSince || time.Since(start) != readWithin+time.Second {
 			t.Errorf("%+v after %s", last, time.Since(start))
 		}
 	})
@@ -50,13 +50,13 @@ func TestCaptureAfterASlowReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &hangingNode{hung: make(chan struct{})}
 		r := readings{from: n, seed: new(evidence.Pod)}
-		if first := r.read(t.Context(), node.Ask{}, nil); first.Unreturned.IsZero() {
+		if first := r.read(t.Context(), node.Ask{}, nil); first.HungSince.IsZero() {
 			t.Fatal("it is not noted that a reading has not returned")
 		}
 		close(n.hung)
 		synctest.Wait()
-		if last := r.read(t.Context(), node.Ask{}, nil); !last.Unreturned.IsZero() {
-			t.Errorf("a reading that has returned is said not to have, since %s", last.Unreturned)
+		if last := r.read(t.Context(), node.Ask{}, nil); !last.HungSince.IsZero() {
+			t.Errorf("a reading that has returned is said not to have, since %s", last.HungSince)
 		}
 	})
 }

@@ -542,7 +542,7 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 		// was found while the pod lived.
 		e.Missing = maps.Clone(e.Missing)
 		delete(e.Missing, evidence.Events)
-		e.Heard(a.Failures.Last(ctx, l.pod, e.DeletionRequested))
+		e.SetStopFailures(a.Failures.Last(ctx, l.pod, e.DeletionRequested))
 		d, doubted = a.Diagnose(&e), f.Cause
 	}
 	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
@@ -635,21 +635,21 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	if seed.Before = a.Before.Of(seed.RuntimeUID, seed.DeletionRequested); l.earlier != nil {
 		seed.Before = l.earlier.Before // the deletionTimestamp moves
 	}
-	seed.Unreturned = l.unreturned
+	seed.HungSince = l.unreturned
 	// The API server is asked meanwhile.
 	var failures []evidence.KillFailure
 	var ready *evidence.NodeReady
 	var pulls []evidence.Pull
-	var unheard, unready, unpulled error
+	var eventsErr, nodeErr, pullsErr error
 	var asking sync.WaitGroup
 	if a.Readiness != nil {
-		unready = errPanicked
-		asking.Go(a.careful("asking for the Node", func() { ready, unready = a.Readiness.Of(timed, seed) }))
+		nodeErr = errPanicked
+		asking.Go(a.careful("asking for the Node", func() { ready, nodeErr = a.Readiness.Of(timed, seed) }))
 	}
 	if a.Failures != nil {
-		unheard, unpulled = errPanicked, errPanicked
-		asking.Go(a.careful("asking for Events", func() { failures, unheard = a.Failures.Of(timed, l.pod) }))
-		asking.Go(a.careful("asking for Events of pulls", func() { pulls, unpulled = a.Failures.Pulls(timed, l.pod) }))
+		eventsErr, pullsErr = errPanicked, errPanicked
+		asking.Go(a.careful("asking for Events", func() { failures, eventsErr = a.Failures.Of(timed, l.pod) }))
+		asking.Go(a.careful("asking for Events of pulls", func() { pulls, pullsErr = a.Failures.Pulls(timed, l.pod) }))
 	}
 	e := reading.Pod(timed, seed, l.earlier)
 	asking.Wait()
@@ -658,9 +658,9 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		return // the agent ends, or the look was given up, or its times are by two clocks
 	}
 	c := l.known
-	e.Heard(failures, unheard)
-	e.HeardOfPulls(pulls, unpulled)
-	e.HeardOfNode(ready, unready)
+	e.SetStopFailures(failures, eventsErr)
+	e.SetPulls(pulls, pullsErr)
+	e.SetNodeReady(ready, nodeErr)
 	if a.Setters != nil {
 		e.FinalizerSetters = a.Setters.Of(timed, l.pod, e)
 	}
@@ -673,14 +673,14 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		(whole || c.Alive == nil || c.Alive != c.Last && e.Time.Sub(c.Alive.Time) >= keepWhole) {
 		c.Alive = e
 	}
-	if e.Unreturned.IsZero() { // else that has been logged
+	if e.HungSince.IsZero() { // else that has been logged
 		a.logLack(e)
 	}
 	stood := c.Standing().Cause
 	d := a.Diagnose(e)
 	if f, found := d.Verdict(); found && f.Cause != stood && a.Failures != nil && e.Overdue() < 0 {
 		// A stop signal that the runtime could not send has met no program.
-		e.Heard(a.Failures.InGrace(timed, l.pod))
+		e.SetStopFailures(a.Failures.InGrace(timed, l.pod))
 		d = a.Diagnose(e)
 	}
 	c.Judge(a.subject(l.pod), e, d)

@@ -194,7 +194,7 @@ func (b *benchRound) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evid
 	p, earlier := viaJSON(seed), viaJSON(earlier)
 	p.Time = time.Now()
 	p.KeepDeadline(earlier)
-	if b.gather != nil && p.Unreturned.IsZero() {
+	if b.gather != nil && p.HungSince.IsZero() {
 		b.gather(ctx, p)
 	}
 	p.Since(earlier)
@@ -666,7 +666,7 @@ func TestReaderThatNeverReturns(t *testing.T) {
 			t.Errorf("the pod was looked at %d times without its files, the first time after %s", n, b.reports["hung"][0].Time.Sub(start))
 		}
 		for _, e := range b.reports["hung"] {
-			if e.Unreturned.IsZero() {
+			if e.HungSince.IsZero() {
 				t.Error("it is not noted that a reading has not returned")
 			}
 		}
@@ -687,7 +687,7 @@ func TestReaderThatNeverReturns(t *testing.T) {
 			t.Errorf("%d readings hang that have returned", n)
 		}
 		b.mu.Lock()
-		seeing := slices.DeleteFunc(slices.Clone(b.reports["hung"]), func(e evidence.Pod) bool { return !e.Unreturned.IsZero() })
+		seeing := slices.DeleteFunc(slices.Clone(b.reports["hung"]), func(e evidence.Pod) bool { return !e.HungSince.IsZero() })
 		if n := len(seeing); n < 4 || n > 5 {
 			t.Errorf("after it has returned the pod was looked at %d times in 9 s", n)
 		}
@@ -718,7 +718,7 @@ func TestLookWithoutFilesThatDoesNotEnd(t *testing.T) {
 					b.mu.Lock()
 					looks++
 					b.mu.Unlock()
-					if !c.Last.Unreturned.IsZero() {
+					if !c.Last.HungSince.IsZero() {
 						<-reporting
 					}
 				}

@@ -129,7 +129,7 @@ func TestNetwork(t *testing.T) {
 		"of another sandbox":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
 		"of another pod":                 {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
 		"no answer":                      {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
-		"Events could not be listed":     {tornDown(refused, func(p *evidence.Pod) { p.Heard(nil, errors.New("forbidden")) }), ""},
+		"Events could not be listed":     {tornDown(refused, func(p *evidence.Pod) { p.SetStopFailures(nil, errors.New("forbidden")) }), ""},
 		"a container lives": {tornDown(refused, func(p *evidence.Pod) {
 			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
 		}), ""},

@@ -53,7 +53,7 @@ func locate(p *fact.View) Phase {
 	}
 	switch {
 	case len(held) == 0:
-	case !p.Kubelet.ActsOnDeletions() && p.Delivery.Untouched:
+	case !p.Kubelet.ActsOnDeletions() && p.Delivery.NoStopSeen:
 		return locateAmongTasks(p, held) // of a SIGKILL nothing is seen
 	default:
 		return Kill // delivered inside of gVisor, of which a process may be in the sandbox's control group
@@ -86,7 +86,7 @@ func locateAmongTasks(p *fact.View, live []*evidence.Task) Phase {
 		return Kill
 	case starting(p, live):
 		return Startup
-	case d.Untold, d.Unread && d.Untouched && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency:
+	case d.DeletionNotReceived, d.LoopStalledBefore && d.NoStopSeen && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency:
 		return Delivery
 	case p.Overdue() < 0 && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return mayRunHook(p, &c) }):
 		return PreStop

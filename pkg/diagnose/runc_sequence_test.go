@@ -148,7 +148,7 @@ func (s *play) run() []look {
 			l.found = f.Cause
 		}
 		if o, ok := p.Container(id); ok {
-			l.excused = o.Task.Excused
+			l.excused = o.Task.ExcusedAttempts
 		}
 		out = append(out, l)
 	}

@@ -434,7 +434,7 @@ func TestShimWaitsForCommands(t *testing.T) {
 	} {
 		d := cause.Diagnose(commanded(tc.age, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			p.UnchangedSince = p.Deadline
-			p.Containers[1].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Deadline, Attempts: 4, Excused: tc.excused}
+			p.Containers[1].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Deadline, Attempts: 4, ExcusedAttempts: tc.excused}
 			if tc.excused > 0 {
 				p.Containers[1].Task.ExcusedAt = p.Time.Add(-time.Minute)
 			}

@@ -133,7 +133,7 @@ func (s *search) killMayCome() bool {
 
 // stopMayCome reports whether the stop signal may not have been sent yet inside the grace period, or nobody knows what it met.
 func stopMayCome(p *fact.View) bool {
-	return p.Overdue() < 0 && (!p.Delivery.Likely || p.Delivery.Hastened || fact.Doubted(p))
+	return p.Overdue() < 0 && (!p.Delivery.Likely || p.Delivery.NodeShuttingDown || fact.DispositionUnknown(p))
 }
 
 // silent reports whether containerd is silent or down, so that the pod seems to wait for it: the causes of other phases
@@ -230,7 +230,7 @@ func (s *search) conclude(table Table) {
 	if found && d.Phase != Startup && slices.ContainsFunc(p.Containers, ofApp) {
 		d.Sidecars = fact.WaitingSidecars(p)
 	}
-	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && p.Delivery.Hastened
+	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && p.Delivery.NodeShuttingDown
 }
 
 // doubt notes of which layers it is not known whether a cause is there.

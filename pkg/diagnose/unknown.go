@@ -128,18 +128,18 @@ const (
 	noKubeletDir = "NoKubeletDir" // nodeagent has not found the kubelet's directory
 )
 
-// deletesFiles is for how long the kubelet may delete files of a volume unseen, as with a single large one. While files are seen to be deleted
+// cleanupPatience is for how long the kubelet may delete files of a volume unseen, as with a single large one. While files are seen to be deleted
 // (evidence.Volume.LastDeleted) it may take any time.
-const deletesFiles = 4 * time.Minute
+const cleanupPatience = 4 * time.Minute
 
 // underWay returns what may still end, or be tried again, whatever the cause. The pod is stuck when it has made no progress for longer than that.
 func underWay(p *fact.View, at Phase) []Open {
 	long := max(fact.StepPatience(p), fact.EndsSlowly(p))
 	switch {
 	case at == Cleanup:
-		long += deletesFiles
+		long += cleanupPatience
 	case at == PhaseUnknown && p.ContainersEnded(): // it may be there
-		long = max(long, deletesFiles)
+		long = max(long, cleanupPatience)
 	}
 	unchanged := fact.Unchanged(p)
 	since := fact.Latest(unchanged, fact.LastDeleted(p))
@@ -184,7 +184,7 @@ func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *F
 	if v := unheld(p, at); v != nil {
 		f.Variants, o.Volumes = append(f.Variants, noHolder), []string{v.Name}
 	}
-	if !p.Unreturned.IsZero() {
+	if !p.HungSince.IsZero() {
 		f.Variants = append(f.Variants, readingHangs)
 	}
 	if strings.HasPrefix(p.Missing[evidence.Containerd], evidence.NotFound) {

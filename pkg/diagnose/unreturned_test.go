@@ -16,7 +16,7 @@ import (
 // unreturned is what is known of a pod while a reading of its files does not return.
 func unreturned(e *evidence.Pod) *evidence.Pod {
 	p := *e
-	p.Unreturned = p.Time.Add(-time.Minute)
+	p.HungSince = p.Time.Add(-time.Minute)
 	p.Missing = nil
 	for s, why := range e.Missing {
 		p.Lack(s, why)

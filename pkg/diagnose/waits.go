@@ -58,7 +58,7 @@ func WaitsFor(pod *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
 // keep to that.
 func waitsOut(p *fact.View) bool {
 	k := p.Kubelet.State
-	return !p.Gone && p.Overdue() < -p.ClockDoubt() && (k == fact.Acts || k == fact.Unseen) && !p.Delivery.Hastened
+	return !p.Gone && p.Overdue() < -p.ClockDoubt() && (k == fact.Acts || k == fact.Unseen) && !p.Delivery.NodeShuttingDown
 }
 
 // asked says whether the program of a container has had its stop signal, as far as it is known.
@@ -70,7 +70,7 @@ func asked(p *fact.View, fp fact.FirstProcess) string {
 	switch {
 	case p.StopAwaited:
 		return "runs: the kubelet has not begun to stop the pod"
-	case c.StopSignal == 0 || !p.Delivery.Likely || p.Delivery.Hastened:
+	case c.StopSignal == 0 || !p.Delivery.Likely || p.Delivery.NodeShuttingDown:
 		return "runs; whether its stop signal was sent is not known"
 	case hook != nil:
 		return fmt.Sprintf("runs: its preStop hook (PID %d on the node) has been running since %s, and %s follows", hook.PID, at(hook.Probe.Started), signal)

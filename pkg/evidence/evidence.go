@@ -257,9 +257,9 @@ type Pod struct {
 	Specified []SpecVolume `json:"specified,omitempty"`
 	Node      Node         `json:"node"`
 
-	// Unreturned is since when an earlier reading of the pod has not returned from the kernel, zero when none has not. What it
+	// HungSince is since when an earlier reading of the pod has not returned from the kernel, zero when all have. What it
 	// would read on the node is missing then.
-	Unreturned time.Time `json:"unreturned,omitzero"`
+	HungSince time.Time `json:"unreturned,omitzero"`
 
 	// Missing has the reason for each source that could not be read in full.
 	Missing map[Source]string `json:"missing,omitempty"`
@@ -407,17 +407,17 @@ type Daemon struct {
 	Ready       bool   `json:"ready,omitempty"` // its condition Ready
 }
 
-// HeardOfPulls adds the image pulls that the kubelet has told of, or why they are not known.
-func (p *Pod) HeardOfPulls(pulls []Pull, err error) {
+// SetPulls adds the image pulls that the kubelet has told of, or why they are not known.
+func (p *Pod) SetPulls(pulls []Pull, err error) {
 	p.Pulls = pulls
 	if err != nil {
 		p.Lack(Pulls, "list all of the kubelet's Events about the pod: "+err.Error())
 	}
 }
 
-// Heard adds what the kubelet has said of why it could not stop the pod, or why that
+// SetStopFailures adds what the kubelet has said of why it could not stop the pod, or why that
 // is not known.
-func (p *Pod) Heard(failures []KillFailure, err error) {
+func (p *Pod) SetStopFailures(failures []KillFailure, err error) {
 	p.KillFailures = failures
 	if err != nil {
 		p.Lack(Events, "list the kubelet's Events about the pod: "+err.Error())
@@ -597,10 +597,10 @@ type ShimTask struct {
 	// unanswered requests since then.
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
 	Attempts        int       `json:"attempts,omitempty"`
-	// Excused is what Attempts was, and ExcusedAt what Asked was, with the last of these requests beside which a runtime such
-	// as runc was seen at work for the shim, which may have waited for that, or beside which it is not known.
-	Excused   int       `json:"excused,omitempty"`
-	ExcusedAt time.Time `json:"excusedAt,omitzero"`
+	// ExcusedAttempts and ExcusedAt are Attempts and Asked at the last request made while a runtime command, such as runc,
+	// was running for the shim, or could not be ruled out.
+	ExcusedAttempts int       `json:"excused,omitempty"`
+	ExcusedAt       time.Time `json:"excusedAt,omitzero"`
 }
 
 // NotFound is what the reason begins with of a source that is missing because the agent has not found it on the node, as where a distribution

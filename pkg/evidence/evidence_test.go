@@ -311,7 +311,7 @@ func TestSinceSeesStages(t *testing.T) {
 		"mount":     func(p *Pod) { p.Mounts = nil },
 		"processes": func(p *Pod) { p.Tasks = nil },
 		"finalizer": func(p *Pod) { p.Finalizers = []string{"f"} },
-		"unread":    func(p *Pod) { p.Unreturned = p.Time.Add(-time.Minute) },
+		"unread":    func(p *Pod) { p.HungSince = p.Time.Add(-time.Minute) },
 	} {
 		next := at(120)
 		change(next)
@@ -659,7 +659,7 @@ func TestSinceOfScannerWaits(t *testing.T) {
 			case plugin:
 				p.Plugins = c.Tasks
 			case unread:
-				p.Unreturned = p.Time.Add(-time.Minute)
+				p.HungSince = p.Time.Add(-time.Minute)
 			}
 			if look != none && look != plugin && look != unread {
 				p.RuntimeCommands = []RuntimeCommand{c}
@@ -921,8 +921,8 @@ func TestSinceOfExcuses(t *testing.T) {
 			p = next
 		}
 		task := &p.Containers[0].Task
-		if task.Excused != test.want || task.ExcusedAt.IsZero() != (test.want == 0) {
-			t.Errorf("%s: %d of %d requests excused, the last of %s, want %d", name, task.Excused, task.Attempts, task.ExcusedAt, test.want)
+		if task.ExcusedAttempts != test.want || task.ExcusedAt.IsZero() != (test.want == 0) {
+			t.Errorf("%s: %d of %d requests excused, the last of %s, want %d", name, task.ExcusedAttempts, task.Attempts, task.ExcusedAt, test.want)
 		}
 	}
 }

@@ -126,9 +126,9 @@ func (r *NodeReady) Follow(earlier *NodeReady, answered time.Time) {
 	}
 }
 
-// HeardOfNode adds what the API server has of the pod's node, or why that is not known. Both are
+// SetNodeReady adds what the API server has of the pod's node, or why that is not known. Both are
 // nil when it was not asked.
-func (p *Pod) HeardOfNode(r *NodeReady, err error) {
+func (p *Pod) SetNodeReady(r *NodeReady, err error) {
 	p.Node.Ready = r
 	if err != nil {
 		p.Lack(NodeObject, "read the condition Ready of the Node: "+err.Error())

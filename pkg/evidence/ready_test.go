@@ -19,11 +19,11 @@ func TestUnheard(t *testing.T) {
 		}
 	}
 	p := new(Pod)
-	p.HeardOfNode(nil, nil)
+	p.SetNodeReady(nil, nil)
 	if len(p.Missing) != 0 {
 		t.Error("nobody asked, and something is missing")
 	}
-	p.HeardOfNode(nil, errRefused)
+	p.SetNodeReady(nil, errRefused)
 	if p.Missing[NodeObject] == "" || p.Node.Ready.Unheard() {
 		t.Errorf("%+v", p.Missing)
 	}

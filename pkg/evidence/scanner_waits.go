@@ -39,7 +39,7 @@ func (p *Pod) sinceScannerWaits(e *Pod, read time.Time) {
 	}
 	now, before := p.enders(), e.enders()
 	waits := slices.ContainsFunc(now, awaitsScanner)
-	if !p.Unreturned.IsZero() || slices.ContainsFunc(now, func(c RuntimeCommand) bool { return !awaitsScanner(c) }) ||
+	if !p.HungSince.IsZero() || slices.ContainsFunc(now, func(c RuntimeCommand) bool { return !awaitsScanner(c) }) ||
 		slices.ContainsFunc(before, func(c RuntimeCommand) bool { return p.answered(&c, now, read) }) {
 		w.UnansweredSince, w.Waits = time.Time{}, 0
 	}

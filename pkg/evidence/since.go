@@ -148,7 +148,7 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 			c.Task.CommandedUntil = read
 		}
 		if _, unknown := p.Missing[Containers]; unknown {
-			c.Task.Asked, c.Task.Excused, c.Task.ExcusedAt = o.Task.Asked, o.Task.Excused, o.Task.ExcusedAt
+			c.Task.Asked, c.Task.ExcusedAttempts, c.Task.ExcusedAt = o.Task.Asked, o.Task.ExcusedAttempts, o.Task.ExcusedAt
 		}
 		c.Task.excuse(&o.Task, p.mayOccupy(c) || e.mayOccupy(c))
 		if c.StatusErrorSince = (time.Time{}); c.StatusError != "" {
@@ -254,10 +254,10 @@ func (t *ShimTask) excuse(before *ShimTask, occupied bool) {
 		return
 	}
 	if !before.ExcusedAt.Before(t.UnansweredSince) {
-		t.Excused, t.ExcusedAt = before.Excused, before.ExcusedAt
+		t.ExcusedAttempts, t.ExcusedAt = before.ExcusedAttempts, before.ExcusedAt
 	}
 	if occupied && !t.Asked.Equal(before.Asked) {
-		t.Excused, t.ExcusedAt = t.Attempts, t.Asked
+		t.ExcusedAttempts, t.ExcusedAt = t.Attempts, t.Asked
 	}
 }
 
@@ -448,7 +448,7 @@ func (p *Pod) sameContainers(o *Pod) bool {
 
 // besidesContainers is sameStage for all but the containers.
 func (p *Pod) besidesContainers(o *Pod) bool {
-	return p.Phase == o.Phase && p.Unreturned.IsZero() == o.Unreturned.IsZero() && p.GracePeriodSeconds == o.GracePeriodSeconds &&
+	return p.Phase == o.Phase && p.HungSince.IsZero() == o.HungSince.IsZero() && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.Devices) == len(o.Devices) && len(p.ImageMounts) == len(o.ImageMounts) &&
 		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) && sameClaims(p.Claims, o.Claims) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&

@@ -38,7 +38,7 @@ type Round interface {
 	Node() evidence.Node
 	// Pod returns a reading of the pod that seed, what its API object says, starts.
 	// earlier is the reading before; nil if there was none. It returns when the
-	// context ends, with what has been read until then. Of a pod that is Unreturned no file is
+	// context ends, with what has been read until then. Of a pod that is HungSince no file is
 	// opened.
 	Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod
 }

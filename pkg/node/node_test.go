@@ -249,7 +249,7 @@ func TestContainersGetHalfTheTime(t *testing.T) {
 func TestUnreturned(t *testing.T) {
 	r := newReader(t, &runtime{})
 	p := seed(time.Now())
-	p.Unreturned = time.Now()
+	p.HungSince = time.Now()
 	got := r.Round(t.Context(), Ask{}).Pod(t.Context(), p, nil)
 	if len(got.Tasks)+len(got.Cgroups) != 0 || !got.TasksRead.IsZero() {
 		t.Errorf("read %+v, %+v", got.Tasks, got.Cgroups)

@@ -332,7 +332,7 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 	}
 	r.reader.Runtime.ReadPod(half, &p)
 	p.ContainersRead = time.Now()
-	if p.Unreturned.IsZero() {
+	if p.HungSince.IsZero() {
 		r.proc.ReadPod(ctx, &p)
 	} else {
 		for _, s := range proc.Sources {

@@ -77,7 +77,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
 	// That a reading has not returned is in the words of Unknown.
 	switch {
-	case !c.unread || !e.Unreturned.IsZero():
+	case !c.unread || !e.HungSince.IsZero():
 		c.returned = time.Time{}
 	case c.returned.IsZero():
 		c.returned = e.Time
@@ -89,7 +89,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	switch c.outcome {
 	case Found:
 		now.Cause, now.Phase = c.finding.Cause, d.Phase
-		c.unread = !e.Unreturned.IsZero()
+		c.unread = !e.HungSince.IsZero()
 	case Held:
 		now.Cause, now.Phase = stood, before.Phase
 		if before.Phase == "" || before.Phase == diagnose.PhaseUnknown {

@@ -102,7 +102,7 @@ func TestUnknownFoundWithoutFiles(t *testing.T) {
 		see := func(at time.Duration, d diagnose.Diagnosis) {
 			e := &evidence.Pod{Time: start.Add(at), Deadline: start}
 			if d.Phase == unread {
-				e.Unreturned = start
+				e.HungSince = start
 			}
 			c.Judge(web, e, d)
 		}

@@ -144,11 +144,11 @@ func before(p *View, t *evidence.Task) *evidence.Task {
 	return nil
 }
 
-// Doubted reports whether a first process, or the program under a small init, does
+// DispositionUnknown reports whether a first process, or the program under a small init, does
 // not take its stop signal now, and nothing shows whether it did before, or what it
 // sleeps in could not be read, or takes it now and did not before the deletion: a verdict of an earlier reading, or
 // of an earlier run of the agent, is not refuted then. The signal comes once, and is gone when it was dropped.
-func Doubted(p *View) bool {
+func DispositionUnknown(p *View) bool {
 	for _, fp := range FirstProcesses(p) {
 		sig := fp.Container.StopSignal
 		if sig == 0 {

@@ -159,9 +159,9 @@ func Signalled(p *View) []FirstProcess {
 
 // Sent returns the first processes that have been sent their stop signal, as far as can be
 // seen (Delivered). Left out are containers with a preStop hook that is not known to be over
-// (HookOver). There are none while the node shuts down (Hastened).
+// (HookOver). There are none while the node shuts down (NodeShuttingDown).
 func Sent(p *View) []FirstProcess {
-	if !p.Delivery.Likely || p.Delivery.Hastened {
+	if !p.Delivery.Likely || p.Delivery.NodeShuttingDown {
 		return nil
 	}
 	return slices.DeleteFunc(FirstProcesses(p), func(fp FirstProcess) bool {

@@ -67,7 +67,7 @@ func MayReconnect(p *View) time.Time {
 		return time.Time{}
 	}
 	switch k := &p.Node.Kubelet; {
-	case p.Time.Sub(r.Since) >= comesAndGoes:
+	case p.Time.Sub(r.Since) >= flapPatience:
 		return r.Since // that it answers now and then is no sign of progress any more
 	case !k.SilentSince.IsZero():
 		return Latest(r.Since, k.SilentSince) // nor is that its silence goes on

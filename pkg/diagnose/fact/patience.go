@@ -158,9 +158,9 @@ func StepPatience(p *View) time.Duration {
 	return patience
 }
 
-// comesAndGoes is after what time it is no progress any more that a shim, or a kubelet, answers, or does not: one that waits for a slow
+// flapPatience is after what time it is no progress any more that a shim, or a kubelet, answers, or does not: one that waits for a slow
 // disk, as under gVisor, may do either for as long as the pod is there.
-const comesAndGoes = 10 * time.Minute
+const flapPatience = 10 * time.Minute
 
 // EndsSlowly returns for how long a pod may stand still while a process of it is seen to run on its way out: the kernel takes back the memory of a
 // large one for minutes, and longer under a CPU limit (exit_mmap, mm/mmap.c). 0 where none is.
@@ -170,12 +170,12 @@ func EndsSlowly(p *View) time.Duration {
 	}) {
 		return 0
 	}
-	return comesAndGoes
+	return flapPatience
 }
 
 // Unchanged returns since when a pod has made no progress.
 func Unchanged(p *View) time.Time {
-	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
+	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= flapPatience {
 		return p.StageSince
 	}
 	return p.UnchangedSince

@@ -32,19 +32,19 @@ func See(pod *evidence.Pod) *View {
 type Delivery struct {
 	// Likely reports whether nothing is seen that stands between the deletion and the stop signal.
 	Likely bool
-	// Untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
-	// would do its part: every container runs and is said to, containerd and the shim answer, and no
-	// command of the runtime is under way.
-	Untouched bool
+	// NoStopSeen reports whether the pod runs as if it had not been deleted, although the runtime works:
+	// every container runs, by its status too, containerd and the shim respond, and no
+	// runtime command is in progress.
+	NoStopSeen bool
 	// OutOfTouch reports whether the kubelet runs and the API server hears nothing from it.
 	OutOfTouch bool
-	// Untold reports whether a pod past its deadline runs on because its kubelet has not been told of
-	// the deletion: nobody has begun to stop it. A kubelet that was heard after the deletion has been
-	// told, and something else holds the pod, unless another one has been started since.
-	Untold bool
-	// Unread reports whether the kubelet has not read that the pod is deleted, because its main loop did nothing already then.
-	Unread bool
-	// Hastened reports whether the kubelet ends its pods because the node shuts down: it gives them no more
+	// DeletionNotReceived reports whether a pod past its deadline continues to run because its kubelet has not received
+	// the deletion. A kubelet that the API server has heard after the deletion has received it, and something
+	// else holds the pod, unless another kubelet has been started since.
+	DeletionNotReceived bool
+	// LoopStalledBefore reports whether the kubelet has not read the deletion, because its main loop did nothing by then.
+	LoopStalledBefore bool
+	// NodeShuttingDown reports whether the kubelet ends its pods because the node shuts down: it gives them no more
 	// time than is left for that (killPods, pkg/kubelet/nodeshutdown/nodeshutdown_manager.go), and may
 	// have sent their stop signals before they were deleted.
 	// A node that shuts down is no cause. The kubelet continues to stop and to delete pods that were deleted, so what
@@ -53,16 +53,16 @@ type Delivery struct {
 	// kubelet gives each pod one and a half times its grace period, or ten seconds (killPodNow). So a late pod is
 	// reported for half of its grace period at most. A kubelet whose shutdown logind forgets, as when logind restarts,
 	// reports it until it is restarted again.
-	Hastened bool
+	NodeShuttingDown bool
 }
 
 // See fills in what a reading shows.
 func (d *Delivery) See(p *View) {
-	d.Hastened = p.Node.Ready != nil && p.Node.Ready.ShuttingDown
-	d.Likely, d.Untouched, d.OutOfTouch = delivered(p), untouched(p), outOfTouch(p)
-	d.Untold = p.Overdue() >= KillLatency && !p.Mirror && d.OutOfTouch && d.Untouched &&
+	d.NodeShuttingDown = p.Node.Ready != nil && p.Node.Ready.ShuttingDown
+	d.Likely, d.NoStopSeen, d.OutOfTouch = delivered(p), untouched(p), outOfTouch(p)
+	d.DeletionNotReceived = p.Overdue() >= KillLatency && !p.Mirror && d.OutOfTouch && d.NoStopSeen &&
 		(!HeardAfter(p, p.DeletionRequested.Add(KillLatency)) || !HeardAfter(p, p.Node.Kubelet.Process.Probe.Started))
-	d.Unread = unread(p)
+	d.LoopStalledBefore = unread(p)
 }
 
 // A Kill is what is known of when the kubelet has a pod killed.

@@ -76,7 +76,7 @@ var KubeletDisconnected = &diagnose.Rule{
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: p.Node.Ready.Transition}}
 		switch {
-		case p.Delivery.Untold:
+		case p.Delivery.DeletionNotReceived:
 			f.Variants = []string{untold}
 		case len(fact.AppTasks(p)) > 0 || p.CNI.State != fact.Unseen || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
 			return diagnose.Result{} // something may be in progress for it

@@ -179,7 +179,7 @@ func noProcessor(p *fact.View, f *diagnose.Finding) bool {
 func mayHear(p *fact.View) bool {
 	r := p.Node.Ready
 	return (p.Kubelet.State == fact.Acts || p.Kubelet.State == fact.Unseen || p.Kubelet.State == fact.Restarted) &&
-		r != nil && r.Status == "True" && (p.Delivery.Untouched || notBegun(p))
+		r != nil && r.Status == "True" && (p.Delivery.NoStopSeen || notBegun(p))
 }
 
 // deaf reports whether the kubelet seems to receive no deletions: pods of several namespaces wait, and it has acted upon no deletion that was

@@ -133,7 +133,7 @@ func stalled(p *fact.View) []diagnose.Finding {
 
 // awaitsLoop reports whether the pod may wait for the kubelet's main loop: it is late, and nothing has begun to stop it.
 func awaitsLoop(p *fact.View) bool {
-	return !p.Mirror && p.Overdue() >= stalls && (p.Delivery.Untouched || notBegun(p))
+	return !p.Mirror && p.Overdue() >= stalls && (p.Delivery.NoStopSeen || notBegun(p))
 }
 
 // stalledOn returns the finding of a loop whose thread hangs on the volume of a pod that is gone.
@@ -143,7 +143,7 @@ func stalledOn(p *fact.View, t *evidence.Task) []diagnose.Finding {
 	switch {
 	case k.LoopStalls():
 		f.Confidence = diagnose.Proved
-	case !p.Delivery.Untouched: // what a pod waits for that was never started is not known
+	case !p.Delivery.NoStopSeen: // what a pod waits for that was never started is not known
 		return nil
 	case fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p): // the pod's own worker may hang, and the loop work
 		return nil

@@ -120,12 +120,12 @@ var PLEGUnhealthy = &diagnose.Rule{
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: g.Active, Node: p.Node.Name}}
 		switch {
-		case p.Delivery.Unread:
+		case p.Delivery.LoopStalledBefore:
 			f.Confidence, f.Variants = diagnose.Proved, []string{unread}
 		case fact.Missing(p, evidence.Containers, evidence.Shims):
 			return diagnose.Result{}
 		case len(fact.AppTasks(p)) > 0:
-			if !p.Kill.Known || p.DeletionRequested.Before(g.Active) || !p.Delivery.Untouched {
+			if !p.Kill.Known || p.DeletionRequested.Before(g.Active) || !p.Delivery.NoStopSeen {
 				return diagnose.Result{}
 			}
 			f.Variants = []string{waits}

@@ -128,7 +128,7 @@ func hangs(p *fact.View, t *evidence.ShimTask) bool {
 	if fact.UnderGVisor(p) {
 		return false
 	}
-	asked := t.Attempts - t.Excused
+	asked := t.Attempts - t.ExcusedAttempts
 	apart := !t.ExcusedAt.IsZero() && t.Asked.Sub(t.ExcusedAt) >= twoRequests
 	return (asked >= 3 || asked == 2 && apart) && fact.SilentForLong(p, fact.Latest(t.UnansweredSince, t.ExcusedAt), t.Asked)
 }
