@@ -223,7 +223,8 @@ func TestMounts(t *testing.T) {
 
 // Who executes something in the agent's container chooses no kubeconfig and no path there.
 func TestContainerIsSealed(t *testing.T) {
-	if env := daemonset(t).set.Spec.Template.Spec.Containers[0].Env; !slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return e.Name == "NODEAGENT_SEALED" && e.Value != "" }) {
+	if env := daemonset(t).set.Spec.Template.Spec.Containers[0].Env; !slices.ContainsFunc(env,
+		func(e corev1.EnvVar) bool { return e.Name == "NODEAGENT_SEALED" && e.Value != "" }) {
 		t.Errorf("environment %+v", env)
 	}
 }
@@ -257,7 +258,8 @@ func TestTokenExpires(t *testing.T) {
 		t.Errorf("the token is good for %s, and the files differ (-want +got):\n%s", got, diff)
 	}
 	m := pod.Containers[0].VolumeMounts
-	if i := slices.IndexFunc(m, func(m corev1.VolumeMount) bool { return m.Name == "token" }); i < 0 || m[i].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" {
+	if i := slices.IndexFunc(m, func(m corev1.VolumeMount) bool { return m.Name == "token" }); i < 0 ||
+		m[i].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" {
 		t.Errorf("the token is not where client-go looks for it: %+v", m)
 	}
 }

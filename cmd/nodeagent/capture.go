@@ -105,7 +105,8 @@ program on that node:
 	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; if shorter than the default, some stuck pods look healthy")
 	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print the diagnosis instead of the evidence: the state of the components that stop the pod, "+
 		"the phase, the causes found and the open ones, and whether a force delete is safe")
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "path to a kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "path to a kubeconfig file; default: the pod's service "+
+		"account (environment: KUBECONFIG)")
 	return cmd
 }
 
@@ -125,7 +126,8 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		return nil, err
 	}
 	if pod.Spec.NodeName != o.nodeName {
-		return nil, fmt.Errorf("pod %s/%s is on node %q, this is %q; run capture in the pod of nodeagent on that node", namespace, name, pod.Spec.NodeName, o.nodeName)
+		return nil, fmt.Errorf("pod %s/%s is on node %q, this is %q; run capture in the pod of nodeagent on that "+
+			"node", namespace, name, pod.Spec.NodeName, o.nodeName)
 	}
 	if pod.DeletionTimestamp == nil {
 		return nil, fmt.Errorf("pod %s/%s is not terminating: it has no deletionTimestamp", namespace, name)

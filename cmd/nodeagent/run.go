@@ -64,12 +64,14 @@ and the kubelet's directory are found).`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "path to a kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	f.StringVar(&o.listen, "listen", ":9732", "address on which to serve /metrics, /healthz and /readyz")
 	f.DurationVar(&o.period, "period", 2*time.Second, "minimum time between two rounds over the terminating pods; grows to 10s under CPU pressure")
-	f.IntVar(&o.budget, "verdicts-per-minute", 20, "maximum number of verdicts per minute about pods that are not overdue; above that, each workload is reported once an hour")
+	f.IntVar(&o.budget, "verdicts-per-minute", 20, "maximum number of verdicts per minute about pods that are not overdue; above "+
+		"that, each workload is reported once an hour")
 	f.DurationVar(&o.inGraceAfter, "in-grace-period-after", time.Minute,
 		"time after the deletion at which the condition of a pod inside its grace period says what is still running, and until when; 0 disables this")
 	f.DurationVar(&o.longHook, "long-hook", 0,
 		"how long a preStop hook must run before it is reported; 0 means a tenth of the grace period, at least 5m and at most 15m")
-	f.DurationVar(&o.orphans, "orphans-after", 5*time.Minute, "how long a pod on the node must be missing from the API to count as an orphan; 0 disables the search")
+	f.DurationVar(&o.orphans, "orphans-after", 5*time.Minute, "how long a pod on the node must be missing from the API to count as an "+
+		"orphan; 0 disables the search")
 	f.BoolVar(&o.policies, "require-policies", false, "write nothing while the admission policies of deploy/daemonset.yaml do not restrict the agent's token")
 	f.StringVar(&o.pod, "pod-name", os.Getenv("POD_NAME"), "name of the agent's own pod (environment: POD_NAME)")
 	f.StringVar(&o.namespace, "pod-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the agent's own pod (environment: POD_NAMESPACE)")

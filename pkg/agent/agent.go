@@ -562,7 +562,8 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 			record = evidence.Line(&e, maxRecord)
 		}
 		log.Info("container was killed (SIGKILL), and no cause was found; evidence is its last reading, as printed by nodeagent capture",
-			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures", len(e.KillFailures), "evidence", record)
+			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures",
+			len(e.KillFailures), "evidence", record)
 	}
 	if !heldBack {
 		a.ReportGone(ctx, l.known, e.Time, d)

@@ -585,7 +585,8 @@ func TestRequestIsFoundAgainInCondition(t *testing.T) {
 		b := newBench()
 		told := time.Now().Add(-time.Hour)
 		p := terminating("a", time.Now(), 0)
-		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: "ShimHung", LastTransitionTime: metav1.NewTime(told)}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: "ShimHung",
+			LastTransitionTime: metav1.NewTime(told)}}
 		b.set([]*corev1.Pod{p})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -837,7 +838,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		NodeName: "n", HostPID: true, ShareProcessNamespace: &share,
 		Containers: []corev1.Container{{
 			Name: "app", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "p"}}, Args: []string{"--token=x"},
-			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/drain", "secret"}}}, PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/register", "secret"}}}},
+			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/drain", "secret"}}},
+				PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/register", "secret"}}}},
 		}},
 		InitContainers:      []corev1.Container{{Name: "side", RestartPolicy: &always}, {Name: "init"}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}},
@@ -845,7 +847,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	p.Status = corev1.PodStatus{
 		ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Image: "i", ContainerID: "containerd://c1", State: corev1.ContainerState{
-			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "OOMKilled", StartedAt: metav1.NewTime(time.Unix(1001, 0)), FinishedAt: metav1.NewTime(time.Unix(1005, 0)), Message: "secret"},
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "OOMKilled", StartedAt: metav1.NewTime(time.Unix(1001, 0)),
+				FinishedAt: metav1.NewTime(time.Unix(1005, 0)), Message: "secret"},
 		}}},
 		ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "secret"},
 
@@ -875,7 +878,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]evidence.Container{
 		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
-		{Name: "app", Kind: evidence.App, SaidID: "c1", PreStop: true, PreStopProgram: "drain", PostStart: true, PostStartProgram: "register", Exit: &evidence.Exit{Code: 3, Started: time.Unix(1001, 0), At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
+		{Name: "app", Kind: evidence.App, SaidID: "c1", PreStop: true, PreStopProgram: "drain", PostStart: true, PostStartProgram: "register",
+			Exit: &evidence.Exit{Code: 3, Started: time.Unix(1001, 0), At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}
@@ -928,12 +932,14 @@ func TestHooksOfTheKubelet(t *testing.T) {
 		timeout            int32 // of a probe, in seconds
 		want               evidence.Container
 	}{
-		"sleeps":                {sleep(20), sleep(5), 0, evidence.Container{PreStop: true, PreStopSleep: 20, PostStart: true, PostStartSleep: 5}},
-		"without end":           {sleep(math.MaxInt64), sleep(0), 0, evidence.Container{PreStop: true, PreStopSleep: maxSleep, PostStart: true}},
-		"ports":                 {get(intstr.FromInt(80), ""), get(intstr.FromString("web"), ""), 0, evidence.Container{PreStop: true, PreStopPort: 80, PostStart: true, PostStartPort: 8080}},
-		"a number as text":      {get(intstr.FromString("81"), ""), nil, 0, evidence.Container{PreStop: true, PreStopPort: 81}},
-		"a name that is none":   {get(intstr.FromString("no"), ""), nil, 0, evidence.Container{PreStop: true}},
-		"another host":          {get(intstr.FromInt(80), "example.com"), get(intstr.FromInt(80), "127.0.0.1"), 0, evidence.Container{PreStop: true, PostStart: true}},
+		"sleeps":      {sleep(20), sleep(5), 0, evidence.Container{PreStop: true, PreStopSleep: 20, PostStart: true, PostStartSleep: 5}},
+		"without end": {sleep(math.MaxInt64), sleep(0), 0, evidence.Container{PreStop: true, PreStopSleep: maxSleep, PostStart: true}},
+		"ports": {get(intstr.FromInt(80), ""), get(intstr.FromString("web"), ""), 0, evidence.Container{PreStop: true,
+			PreStopPort: 80, PostStart: true, PostStartPort: 8080}},
+		"a number as text":    {get(intstr.FromString("81"), ""), nil, 0, evidence.Container{PreStop: true, PreStopPort: 81}},
+		"a name that is none": {get(intstr.FromString("no"), ""), nil, 0, evidence.Container{PreStop: true}},
+		"another host": {get(intstr.FromInt(80), "example.com"), get(intstr.FromInt(80), "127.0.0.1"), 0,
+			evidence.Container{PreStop: true, PostStart: true}},
 		"not a port":            {get(intstr.FromInt(-1), ""), get(intstr.FromInt(1<<16), ""), 0, evidence.Container{PreStop: true, PostStart: true}},
 		"a probe that is quick": {get(intstr.FromInt(80), ""), nil, 4, evidence.Container{PreStop: true, PreStopPort: 80}},
 		"a probe that waits":    {get(intstr.FromInt(80), ""), get(intstr.FromInt(80), ""), 5, evidence.Container{PreStop: true, PostStart: true}},
@@ -1044,11 +1050,14 @@ func TestSpecifiedVolumes(t *testing.T) {
 	}{
 		"no claim": {[]corev1.Volume{host}, nil},
 		"a claim, a device and an ephemeral volume": {
-			[]corev1.Volume{claim("data", "web-data"), host, claim("disk", "web-disk"), {Name: "cache", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}},
-			[]evidence.SpecVolume{{Name: "data", Claim: "web-data", At: []evidence.SpecMount{{Container: "format", Path: "/a"}, {Container: "main", Path: "/data"}}}, {Name: "sockets"}, {Name: "disk", Claim: "web-disk", Block: true}, {Name: "cache", Claim: "a-cache"}},
+			[]corev1.Volume{claim("data", "web-data"), host, claim("disk", "web-disk"), {Name: "cache",
+				VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}},
+			[]evidence.SpecVolume{{Name: "data", Claim: "web-data", At: []evidence.SpecMount{{Container: "format", Path: "/a"}, {Container: "main",
+				Path: "/data"}}}, {Name: "sockets"}, {Name: "disk", Claim: "web-disk", Block: true}, {Name: "cache", Claim: "a-cache"}},
 		},
-		"one that the kubelet translates": {[]corev1.Volume{claim("data", "web-data"), {Name: "old", VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}}, nil},
-		"too many":                        {slices.Repeat([]corev1.Volume{claim("data", "web-data")}, maxSpecified+1), nil},
+		"one that the kubelet translates": {[]corev1.Volume{claim("data", "web-data"), {Name: "old",
+			VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}}, nil},
+		"too many": {slices.Repeat([]corev1.Volume{claim("data", "web-data")}, maxSpecified+1), nil},
 	} {
 		p := terminating("a", time.Unix(1000, 0), 30)
 		p.Spec.Volumes = tc.volumes
@@ -1056,7 +1065,8 @@ func TestSpecifiedVolumes(t *testing.T) {
 			Name: "format", VolumeDevices: []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/x"}},
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/a/", SubPath: "secret"}},
 		}}
-		p.Spec.Containers = []corev1.Container{{Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "data"}, {Name: "sockets", MountPath: "/secret"}}}}
+		p.Spec.Containers = []corev1.Container{{Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "data"},
+			{Name: "sockets", MountPath: "/secret"}}}}
 		trimmed, err := Trim(p)
 		if err != nil {
 			t.Fatal(err)
@@ -1075,7 +1085,8 @@ func TestSpecifiedVolumes(t *testing.T) {
 	for i := range maxSpecified {
 		disk := fmt.Sprintf("disk-%d", i)
 		large.Spec.Volumes = append(large.Spec.Volumes, claim(disk, "web-"+disk))
-		large.Spec.Containers = append(large.Spec.Containers, corev1.Container{Name: fmt.Sprintf("c-%d", i), VolumeMounts: []corev1.VolumeMount{{Name: disk, MountPath: "/" + strings.Repeat("x", 20<<10)}}})
+		large.Spec.Containers = append(large.Spec.Containers, corev1.Container{Name: fmt.Sprintf("c-%d", i),
+			VolumeMounts: []corev1.VolumeMount{{Name: disk, MountPath: "/" + strings.Repeat("x", 20<<10)}}})
 		for j := range large.Spec.Containers {
 			large.Spec.Containers[j].VolumeDevices = slices.Repeat([]corev1.VolumeDevice{{Name: disk, DevicePath: "/dev/x"}}, 8)
 		}
@@ -1187,7 +1198,8 @@ func TestAsk(t *testing.T) {
 			t.Errorf("of two pods with the driver's directory %+v is named", got)
 		}
 	}
-	done, early, late := pod("done", "u-3", corev1.PodSucceeded, 0, nil), pod("early", "u-4", corev1.PodFailed, -time.Minute, nil), pod("late", "u-5", corev1.PodFailed, time.Minute, nil)
+	done, early, late := pod("done", "u-3", corev1.PodSucceeded, 0, nil), pod("early", "u-4", corev1.PodFailed, -time.Minute, nil), pod("late",
+		"u-5", corev1.PodFailed, time.Minute, nil)
 	if got := Ask([]*corev1.Pod{web, done, early}, now); got.Unmounting != 2 || got.Unmounts {
 		t.Errorf("before the deadline: %+v", got)
 	}
@@ -1357,8 +1369,9 @@ func TestGonePodIsAskedAbout(t *testing.T) {
 		err    error
 		told   bool
 	}{
-		"nothing failed":  {told: true},
-		"a stop failed":   {events: []eventsv1.Event{{DeprecatedSource: corev1.EventSource{Host: "n"}, EventTime: metav1.NewMicroTime(time.Now().Add(time.Hour)), Note: "error killing pod"}}},
+		"nothing failed": {told: true},
+		"a stop failed": {events: []eventsv1.Event{{DeprecatedSource: corev1.EventSource{Host: "n"},
+			EventTime: metav1.NewMicroTime(time.Now().Add(time.Hour)), Note: "error killing pod"}}},
 		"nobody answered": {err: refused},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1406,7 +1419,8 @@ func TestAskedInGrace(t *testing.T) {
 	}{
 		"nothing failed": {told: true, asked: 1},
 		"the signal could not be sent": {asked: 2,
-			events: []eventsv1.Event{{DeprecatedSource: corev1.EventSource{Host: "n"}, EventTime: metav1.NewMicroTime(time.Now().Add(time.Hour)), Note: "error killing pod"}}},
+			events: []eventsv1.Event{{DeprecatedSource: corev1.EventSource{Host: "n"}, EventTime: metav1.NewMicroTime(time.Now().Add(time.Hour)),
+				Note: "error killing pod"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -93,19 +93,21 @@ func TestFailures(t *testing.T) {
 
 func TestWithoutSecrets(t *testing.T) {
 	for text, want := range map[string]string{
-		"plugin type=\"calico\" failed (delete): connection is unauthorized: Unauthorized": "plugin type=\"calico\" failed (delete): connection is unauthorized: Unauthorized",
-		"get https://admin:hunter22@10.0.0.1/x: refused":                                   "get https://REDACTED@10.0.0.1/x: refused",
-		"Authorization: Bearer abcdefgh12345":                                              "Authorization: Bearer REDACTED",
-		`token=\"abcdefgh12345\" is expired`:                                               `token=\"REDACTED\" is expired`,
-		"got eyJhbGciOiJSUzI1NiIsImtpZCI6.eyJhdWQiOlsiaHR0cHM6Ly9r.abc_def-ghi end":        "got REDACTED end",
-		"Authorization: Basic dXNlcjpwYXNz":                                                "Authorization: Basic REDACTED",
-		`password=\\\"p@ss w!\\\" refused`:                                                 `password=\\\"REDACTED\\\" refused`,
-		"password=hi!2 refused":                                                            "password=REDACTED refused",
-		"get https://x/y?sig=ab%2Fc%3D&se=1: 403":                                          "get https://x/y?sig=REDACTED&se=1: 403",
-		`{\"clientSecret\":\"a b\",\"x\":1}`:                                               `{\"clientSecret\":\"REDACTED\",\"x\":1}`,
-		"-----BEGIN RSA PRIVATE KEY-----\\nMII":                                            "REDACTED",
-		"token: expired":                                                                   "token: expired",
-		"failed to destroy network for sandbox \"0123456789abcdef0123456789abcdef\"":       "failed to destroy network for sandbox \"0123456789abcdef0123456789abcdef\"",
+		"plugin type=\"calico\" failed (delete): connection is unauthorized: Unauthorized": "plugin type=\"calico\" failed (delete): " +
+			"connection is unauthorized: Unauthorized",
+		"get https://admin:hunter22@10.0.0.1/x: refused":                            "get https://REDACTED@10.0.0.1/x: refused",
+		"Authorization: Bearer abcdefgh12345":                                       "Authorization: Bearer REDACTED",
+		`token=\"abcdefgh12345\" is expired`:                                        `token=\"REDACTED\" is expired`,
+		"got eyJhbGciOiJSUzI1NiIsImtpZCI6.eyJhdWQiOlsiaHR0cHM6Ly9r.abc_def-ghi end": "got REDACTED end",
+		"Authorization: Basic dXNlcjpwYXNz":                                         "Authorization: Basic REDACTED",
+		`password=\\\"p@ss w!\\\" refused`:                                          `password=\\\"REDACTED\\\" refused`,
+		"password=hi!2 refused":                                                     "password=REDACTED refused",
+		"get https://x/y?sig=ab%2Fc%3D&se=1: 403":                                   "get https://x/y?sig=REDACTED&se=1: 403",
+		`{\"clientSecret\":\"a b\",\"x\":1}`:                                        `{\"clientSecret\":\"REDACTED\",\"x\":1}`,
+		"-----BEGIN RSA PRIVATE KEY-----\\nMII":                                     "REDACTED",
+		"token: expired":                                                            "token: expired",
+		"failed to destroy network for sandbox \"0123456789abcdef0123456789abcdef\"": "failed to destroy network for sandbox " +
+			"\"0123456789abcdef0123456789abcdef\"",
 	} {
 		if got := withoutSecrets(text); got != want {
 			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)

@@ -131,7 +131,8 @@ func kept[T any](all []T) []T { return all[:min(len(all), mostKept)] }
 func trimContainer(c *corev1.Container, alone bool) corev1.Container {
 	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
 	if l := c.Lifecycle; l != nil && (l.PreStop != nil || l.PostStart != nil) {
-		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop, hookPort(c, l.PreStop, alone)), PostStart: trimHook(l.PostStart, hookPort(c, l.PostStart, alone))}
+		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop, hookPort(c, l.PreStop, alone)), PostStart: trimHook(l.PostStart,
+			hookPort(c, l.PostStart, alone))}
 	}
 	return out
 }

@@ -58,14 +58,17 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 			p.Lack(evidence.Containers, "containerd is silent")
 		}, "ContainerdHung", false, []string{"ContainerdHung left"}, `volume "data"`, nil},
 		"a sandbox that is being created": {func(p *evidence.Pod) {
-			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: "s", State: evidence.StateCreated, Runtime: "io.containerd.runc.v2"})
+			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: "s", State: evidence.StateCreated,
+				Runtime: "io.containerd.runc.v2"})
 		}, "RuntimeCommandHanging", false, []string{"RuntimeCommandHanging left"}, "the pod's sandbox is not torn down", nil},
-		"what was not read":            {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, "ShimHung", false, []string{"ShimHung unread"}, "", nil},
-		"a pod without a verdict":      {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "", false, nil, "", nil},
-		"another runtime":              {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.Containers[0].Runtime = "io.containerd.kata.v2" }},
+		"what was not read":       {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, "ShimHung", false, []string{"ShimHung unread"}, "", nil},
+		"a pod without a verdict": {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "", false, nil, "", nil},
+		"another runtime": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung " +
+			"unread"}, "", func(p *evidence.Pod) { p.Containers[0].Runtime = "io.containerd.kata.v2" }},
 		"hostPID":                      {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.HostPID = true }},
 		"groups that were never found": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.Cgroups = nil }},
-		"a mirror pod goes on":         {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "KubeletDown", true, []string{"KubeletDown unread"}, "", nil},
+		"a mirror pod goes on": {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "KubeletDown", true,
+			[]string{"KubeletDown unread"}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,8 +144,9 @@ func TestRemainsOfALateKubelet(t *testing.T) {
 		"late, on a short node":  {40 * time.Second, 2 * time.Second, at(80, time.Hour), []string{"ShimHung clean"}},
 		"never, on a short node": {time.Hour, 2 * time.Second, at(80, time.Hour), []string{"ShimHung left"}},
 		"late, on a node that was short until a while ago": {40 * time.Second, 2 * time.Second, at(80, 20*time.Second), []string{"ShimHung clean"}},
-		"late, and the kernel does not tell what is short": {40 * time.Second, 2 * time.Second, func(time.Duration) *evidence.Pressure { return nil }, []string{"ShimHung clean"}},
-		"late, and nodeagent is late too":                  {50 * time.Second, 40 * time.Second, at(0, 0), []string{"ShimHung clean"}},
+		"late, and the kernel does not tell what is short": {40 * time.Second, 2 * time.Second,
+			func(time.Duration) *evidence.Pressure { return nil }, []string{"ShimHung clean"}},
+		"late, and nodeagent is late too": {50 * time.Second, 40 * time.Second, at(0, 0), []string{"ShimHung clean"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,7 +203,8 @@ func TestRemainsOfALostLook(t *testing.T) {
 // A pod that was deleted by force inside its grace period is overdue afterwards.
 func TestRemainsInsideTheGracePeriod(t *testing.T) {
 	now := time.Now()
-	last := &evidence.Pod{Deadline: now.Add(time.Hour), Containers: []evidence.Container{{Name: "main", Kind: evidence.App, ID: "c"}, {Name: "POD", Kind: evidence.Sandbox}}}
+	last := &evidence.Pod{Deadline: now.Add(time.Hour), Containers: []evidence.Container{{Name: "main", Kind: evidence.App, ID: "c"},
+		{Name: "POD", Kind: evidence.Sandbox}}}
 	e := afterwards(last, now)
 	if e.Time = now.Add(remainsAfter); e.Overdue() != remainsAfter || !e.Gone || len(e.Containers) != 1 || e.Containers[0].ID != "" {
 		t.Errorf("%+v", e)

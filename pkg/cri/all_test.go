@@ -54,7 +54,8 @@ func TestLists(t *testing.T) {
 	}
 
 	// What else fails says nothing of the size.
-	for _, err := range []error{status.Error(codes.ResourceExhausted, "too many"), status.Error(codes.Unknown, "grpc: trying to send message larger than max (17825801 vs. 16777216)")} {
+	for _, err := range []error{status.Error(codes.ResourceExhausted, "too many"), status.Error(codes.Unknown, "grpc: trying to send "+
+		"message larger than max (17825801 vs. 16777216)")} {
 		s.set(func() { s.fails["list"] = err })
 		if l := of("another error", 1); l.Bytes != 0 || l.Attempts != 0 {
 			t.Errorf("%v: %+v", err, l)

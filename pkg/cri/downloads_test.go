@@ -16,7 +16,8 @@ func TestDownloads(t *testing.T) {
 	s := newServer()
 	at := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second).UTC() }
 	for n := range 2 * maxDownloads {
-		s.ingests = append(s.ingests, &content.Status{StartedAt: timestamppb.New(noon), UpdatedAt: timestamppb.New(at(n)), Ref: "layer", Offset: int64(n), Total: 1000})
+		s.ingests = append(s.ingests, &content.Status{StartedAt: timestamppb.New(noon), UpdatedAt: timestamppb.New(at(n)), Ref: "layer",
+			Offset: int64(n), Total: 1000})
 	}
 	socket, _ := s.serve(t, nil)
 	r, _ := open(t, socket, long)

@@ -159,7 +159,8 @@ func TestStatusOfASandbox(t *testing.T) {
 		want  string
 		asked int
 	}{
-		"an error":         {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, status.Error(codes.Unknown, "check network namespace closed: no"), false, "check network namespace closed: no", 1},
+		"an error": {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, status.Error(codes.Unknown, "check network namespace "+
+			"closed: no"), false, "check network namespace closed: no", 1},
 		"all is well":      {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, nil, false, "", 1},
 		"it is removed":    {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, status.Error(codes.NotFound, "no"), false, "", 1},
 		"no answer":        {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, nil, true, "", 1},

@@ -64,13 +64,15 @@ func (r *Runtime) Requests() map[string]uint64 {
 // onlyReads makes a gRPC channel refuse what is not in reads, and count the rest.
 func (q requests) onlyReads() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption) error {
 			if err := q.count(method); err != nil {
 				return err
 			}
 			return invoke(ctx, method, req, reply, cc, opts...)
 		}),
-		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer,
+			opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			if err := q.count(method); err != nil {
 				return nil, err
 			}

@@ -50,7 +50,8 @@ func TestAsksOnlyToRead(t *testing.T) {
 			}
 		}
 	}
-	if asked := r.Requests(); asked["runtime.v1.RuntimeService/Version"] != 1 || asked["containerd.services.content.v1.Content/ListStatuses"] != 1 || len(asked) != len(reads) {
+	if asked := r.Requests(); asked["runtime.v1.RuntimeService/Version"] != 1 ||
+		asked["containerd.services.content.v1.Content/ListStatuses"] != 1 || len(asked) != len(reads) {
 		t.Errorf("counted %v, want one of each", asked)
 	}
 	reading := regexp.MustCompile(`/(Version|Status|Info|Read|Get|List\w*|\w+Status)$`)

@@ -39,13 +39,15 @@ func TestVolumesAreNamed(t *testing.T) {
 	}
 	for range 2 { // the second time from the cache
 		p := &evidence.Pod{RuntimeUID: "uid", Specified: []evidence.SpecVolume{
-			of("a", "c0", "/data", ""), of("b", "c0", "/logs", ""), of("c", "c0", "/other", ""), of("d", "c0", "/host", ""), of("e", "c1", "/data", ""), of("f", "c1", "/logs", ""), of("g", "ended", "/data", ""),
+			of("a", "c0", "/data", ""), of("b", "c0", "/logs", ""), of("c", "c0", "/other", ""), of("d", "c0", "/host", ""), of("e", "c1", "/data",
+				""), of("f", "c1", "/logs", ""), of("g", "ended", "/data", ""),
 			// Two volumes at one place, written in two ways.
 			of("h", "c0", "/twice", ""), of("i", "c0", "/twice", ""), of("j", "c0", "/above", ""), of("k", "c0", "/above", ""),
 		}}
 		r.ReadPod(t.Context(), p)
 		if diff := cmp.Diff([]evidence.SpecVolume{
-			of("a", "c0", "/data", "pvc-1"), of("b", "c0", "/logs", "pvc-2"), of("c", "c0", "/other", ""), of("d", "c0", "/host", ""), of("e", "c1", "/data", "pvc-3"), of("f", "c1", "/logs", ""), of("g", "ended", "/data", "pvc-4"),
+			of("a", "c0", "/data", "pvc-1"), of("b", "c0", "/logs", "pvc-2"), of("c", "c0", "/other", ""), of("d", "c0", "/host", ""), of("e", "c1",
+				"/data", "pvc-3"), of("f", "c1", "/logs", ""), of("g", "ended", "/data", "pvc-4"),
 			of("h", "c0", "/twice", ""), of("i", "c0", "/twice", ""), of("j", "c0", "/above", ""), of("k", "c0", "/above", ""),
 		}, p.Specified); diff != "" {
 			t.Error(diff)

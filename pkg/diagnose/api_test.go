@@ -30,7 +30,8 @@ func finished(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
 // before the reading.
 func answered(p *evidence.Pod, method, code string, before time.Duration) {
 	last := p.Time.Add(-before)
-	p.Node.Kubelet.APICalls = append(p.Node.Kubelet.APICalls, evidence.APICall{Method: method, Code: code, Count: 7, Rose: last, RoseBefore: last.Add(-10 * time.Second)})
+	p.Node.Kubelet.APICalls = append(p.Node.Kubelet.APICalls, evidence.APICall{Method: method, Code: code, Count: 7, Rose: last,
+		RoseBefore: last.Add(-10 * time.Second)})
 }
 
 // unsaid makes it a pod of which the kubelet has not written that it has ended.
@@ -78,7 +79,8 @@ func TestAPICauses(t *testing.T) {
 		"the node had another one long before": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Node.DeletablesUntil = p.Node.Kubelet.APICalls[0].RoseBefore.Add(-time.Second)
 		}), "FinalDeleteRejected", []string{itsObject}},
-		"nobody knows which other pods there are": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 0 }), "FinalDeleteRejected", []string{"delete of this pod or another pod of the node"}},
+		"nobody knows which other pods there are": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 0 }),
+			"FinalDeleteRejected", []string{"delete of this pod or another pod of the node"}},
 		"the node's name is no argument": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Name = "-x" }),
 			"FinalDeleteRejected", []string{itsObject, "--as=system:node:NODE"}},
 		"refused once":              {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.APICalls[0].RoseBefore = time.Time{} }), "", nil},
@@ -133,7 +135,8 @@ func TestAPICauses(t *testing.T) {
 			`the API server does not accept the kubelet's pod status updates (HTTP 500) because it cannot call the webhook "billing.test"`,
 			`does not accept nodeagent's own update of this pod's status either, because of the webhook "billing.test"`, "Check that its pods run",
 		}},
-		"a webhook cannot be called, and the node is k3s": {3 * time.Minute, with(uncalled, func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "Unknown", []string{
+		"a webhook cannot be called, and the node is k3s": {3 * time.Minute, with(uncalled,
+			func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "Unknown", []string{
 			`The API server does not accept nodeagent's own update of the pod's status, because of the webhook "billing.test"`,
 			`repair the webhook "billing.test": the API server cannot call it`,
 		}},
@@ -143,7 +146,8 @@ func TestAPICauses(t *testing.T) {
 		"a webhook denies nodeagent's update, and the kubelet's end with an error of the API server": {40 * time.Second, with(uncalled, func(p *evidence.Pod) {
 			p.Refusal.Uncalled = false
 		}), "", nil},
-		"a webhook could not be called before this stage":      {40 * time.Second, with(uncalled, func(p *evidence.Pod) { p.Refusal.At = p.UnchangedSince }), "", nil},
+		"a webhook could not be called before this stage": {40 * time.Second, with(uncalled,
+			func(p *evidence.Pod) { p.Refusal.At = p.UnchangedSince }), "", nil},
 		"the kubelet's updates fail, and nodeagent's does not": {40 * time.Second, with(uncalled, func(p *evidence.Pod) { p.Refusal = nil }), "", nil},
 		"a webhook cannot be called, and the API server is in trouble besides": {40 * time.Second, with(uncalled, func(p *evidence.Pod) {
 			answered(p, del, "503", 10*time.Second)
@@ -197,7 +201,8 @@ func TestAPICauses(t *testing.T) {
 			answered(p, patch, "500", 10*time.Second)
 		}), "", nil},
 
-		"only the object is left": {2 * time.Minute, func(*evidence.Pod) {}, "Unknown", []string{"no known cause matches. Nothing of the pod is left on the node, but its API object remains"}},
+		"only the object is left": {2 * time.Minute, func(*evidence.Pod) {}, "Unknown", []string{"no known cause matches. Nothing of the " +
+			"pod is left on the node, but its API object remains"}},
 		"its processes may be elsewhere": {2 * time.Minute, func(p *evidence.Pod) { p.HostPID = true }, "Unknown",
 			[]string{"no known cause matches", "!Nothing of the pod is left"}},
 		"not all was read": {2 * time.Minute, func(p *evidence.Pod) { p.Lack(evidence.Containers, "containerd is silent") }, "Unknown",
@@ -240,7 +245,8 @@ func TestKnownFinalizers(t *testing.T) {
 	} {
 		p := finished(time.Minute, func(p *evidence.Pod) { p.GracePeriodSeconds, p.Finalizers = 0, []string{finalizer} })
 		d := cause.Diagnose(p)
-		if v, _ := d.Verdict(); v.Cause != "FinalizersPending" || v.Family != want.family || !strings.Contains(v.Message, "finalizer "+finalizer+" keeps the API object; "+want.says+" has not removed it") {
+		if v, _ := d.Verdict(); v.Cause != "FinalizersPending" || v.Family != want.family || !strings.Contains(v.Message, "finalizer "+
+			""+finalizer+" keeps the API object; "+want.says+" has not removed it") {
 			t.Errorf("%s: %s %q: %s", finalizer, v.Cause, v.Family, v.Message)
 		}
 	}

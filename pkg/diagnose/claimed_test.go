@@ -39,18 +39,22 @@ func TestVolumesAreNamedAsSpecified(t *testing.T) {
 	}{
 		"nothing is known of the specification": {nil, nil, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
 		"one claim":                             {[]evidence.SpecVolume{scratch, of("data", "web-data")}, nil, `volume "data" (claim web-data) cannot be`, `volume "data" (claim web-data) is`},
-		"two claims":                            {[]evidence.SpecVolume{of("data", "web-data"), of("logs", "web-logs")}, nil, "volume \"" + claimed + "\" (PersistentVolume of claim web-data or web-logs) cannot be", "volume \"" + claimed + "\" is"},
-		"one claim, by two names":               {[]evidence.SpecVolume{of("data", "web-data"), of("again", "web-data")}, nil, `volume "data" or "again" (claim web-data) cannot be`, `volume "data" or "again" (claim web-data) is`},
-		"two claims, one of a device":           {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, nil, `volume "data" (claim web-data) cannot be`, `volume "data" (claim web-data) is`},
-		"two claims, and the device is left":    {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, asBlock, `block volume "disk" (claim web-disk) cannot be`, `volume "disk" (claim web-disk) is`},
+		"two claims": {[]evidence.SpecVolume{of("data", "web-data"), of("logs", "web-logs")}, nil, "volume " +
+			"\"" + claimed + "\" (PersistentVolume of claim web-data or web-logs) cannot be", "volume \"" + claimed + "\" is"},
+		"one claim, by two names":            {[]evidence.SpecVolume{of("data", "web-data"), of("again", "web-data")}, nil, `volume "data" or "again" (claim web-data) cannot be`, `volume "data" or "again" (claim web-data) is`},
+		"two claims, one of a device":        {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, nil, `volume "data" (claim web-data) cannot be`, `volume "data" (claim web-data) is`},
+		"two claims, and the device is left": {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, asBlock, `block volume "disk" (claim web-disk) cannot be`, `volume "disk" (claim web-disk) is`},
 		"two claims, and containerd told which": {[]evidence.SpecVolume{of("data", "web-data"), {Name: "logs", Claim: "web-logs", Node: claimed}}, nil,
 			`volume "logs" (claim web-logs) cannot be`, `volume "logs" (claim web-logs) is`},
-		"three claims, and containerd told of another": {[]evidence.SpecVolume{of("data", "web-data"), {Name: "logs", Claim: "web-logs", Node: "pvc-7"}, of("tmp", "web-tmp")}, nil,
+		"three claims, and containerd told of another": {[]evidence.SpecVolume{of("data", "web-data"), {Name: "logs", Claim: "web-logs",
+			Node: "pvc-7"}, of("tmp", "web-tmp")}, nil,
 			"volume \"" + claimed + "\" (PersistentVolume of claim web-data or web-tmp) cannot be", "volume \"" + claimed + "\" is"},
-		"one claim, which is known to be another volume": {[]evidence.SpecVolume{{Name: "logs", Claim: "web-logs", Node: "pvc-7"}}, nil, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
+		"one claim, which is known to be another volume": {[]evidence.SpecVolume{{Name: "logs", Claim: "web-logs", Node: "pvc-7"}}, nil,
+			"volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
 		"the specification has this name": {[]evidence.SpecVolume{of("data", "web-data"), {Name: claimed}}, nil,
 			"volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
-		"the claim is a device's, and what is left is none": {[]evidence.SpecVolume{device("disk", "web-disk")}, nil, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
+		"the claim is a device's, and what is left is none": {[]evidence.SpecVolume{device("disk", "web-disk")}, nil, "volume " +
+			"\"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
 		"a volume that can have no claim": {[]evidence.SpecVolume{of("data", "web-data")}, func(p *evidence.Pod) {
 			p.Volumes[0].Plugin, p.Mounts[0].Plugin = "kubernetes.io~empty-dir", "kubernetes.io~empty-dir"
 		}, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
@@ -87,7 +91,10 @@ func TestVolumesOfOthersAreNotNamed(t *testing.T) {
 	if diff := cmp.Diff([]diagnose.Claimed{{Volume: "data", Names: []string{"data"}, Claims: []string{"web-data"}}}, v.Objects.Claimed); diff != "" {
 		t.Error(diff)
 	}
-	if got := diagnose.ClaimedOf(unmounting(0, func(p *evidence.Pod) { p.Specified = []evidence.SpecVolume{{Name: "data", Claim: "web-data"}} }), "pv-of-another"); got != nil {
+	if got := diagnose.ClaimedOf(unmounting(0, func(p *evidence.Pod) {
+		p.Specified = []evidence.SpecVolume{{Name: "data",
+			Claim: "web-data"}}
+	}), "pv-of-another"); got != nil {
 		t.Errorf("%+v", got)
 	}
 }

@@ -56,7 +56,8 @@ func released(p *evidence.Pod, driver, status string, before time.Duration) {
 func TestUnknownWaitsForClaims(t *testing.T) {
 	starved := func(p *evidence.Pod) { p.Node.Pressure = &evidence.Pressure{StarvedUntil: p.Time} }
 	failedOnce := func(p *evidence.Pod) {
-		p.Node.Kubelet.ClaimCalls = []evidence.ClaimCall{{Method: evidence.Unprepare, Status: evidence.ClaimsFailed, Count: 1, Rose: p.Deadline.Add(90 * time.Second)}}
+		p.Node.Kubelet.ClaimCalls = []evidence.ClaimCall{{Method: evidence.Unprepare, Status: evidence.ClaimsFailed, Count: 1,
+			Rose: p.Deadline.Add(90 * time.Second)}}
 	}
 	for name, tc := range map[string]struct {
 		past   time.Duration
@@ -139,16 +140,19 @@ func TestClaimCauses(t *testing.T) {
 		"no driver of that name, and another pod of the node ended before": {90 * time.Second, with(gone, func(p *evidence.Pod) {
 			p.Node.UnpreparingUntil = p.UnchangedSince.Add(time.Second)
 		}), failing, false, nil},
-		"no driver of that name, and nobody knows of other pods": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Unpreparing = 0 }), failing, false, nil},
+		"no driver of that name, and nobody knows of other pods": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Unpreparing = 0 }),
+			failing, false, nil},
 		"no driver of that name, and the Events are not known": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Lack(evidence.Events, "refused") }),
 			failing, true, nil},
 		"no driver of that name, another pod of the node ends too, and the Events are not known": {90 * time.Second, with(gone, func(p *evidence.Pod) {
 			p.Node.Unpreparing = 2
 			p.Lack(evidence.Events, "refused")
 		}), "", false, nil},
-		"no driver of that name, for less than a minute":            {59 * time.Second, gone, "", false, nil},
-		"no driver of that name, and the containers ended just now": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-50 * time.Second) }), "", false, nil},
-		"no driver of that name, and no attempt":                    {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Kubelet.ClaimCalls = nil }), "", false, nil},
+		"no driver of that name, for less than a minute": {59 * time.Second, gone, "", false, nil},
+		"no driver of that name, and the containers ended just now": {90 * time.Second, with(gone,
+			func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-50 * time.Second) }), "", false, nil},
+		"no driver of that name, and no attempt": {90 * time.Second, with(gone,
+			func(p *evidence.Pod) { p.Node.Kubelet.ClaimCalls = nil }), "", false, nil},
 		"no driver of that name, and one attempt": {90 * time.Second, with(gone, func(p *evidence.Pod) {
 			p.Node.Kubelet.ClaimCalls[0].RoseBefore = time.Time{}
 		}), "", false, nil},
@@ -166,14 +170,17 @@ func TestClaimCauses(t *testing.T) {
 		"no driver of that name, and another driver is called": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
 			released(p, "nic.example.org", evidence.CallOK, lately)
 		}), failing, false, []string{"resource claim gpu"}},
-		"a driver with a socket of another name, and another driver fails before it": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
+		"a driver with a socket of another name, and another driver fails before " +
+			"it": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
 			released(p, "nic.example.org", "Internal", lately)
 		}), failing, true, []string{"resource claim nic", "(NodeUnprepareResources: Internal)"}},
-		"a driver with a socket of another name, and another driver has failed once": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
+		"a driver with a socket of another name, and another driver has failed " +
+			"once": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
 			released(p, "nic.example.org", "Internal", lately)
 			p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}
 		}), "", false, nil},
-		"a driver with a socket of another name, and another driver's socket is left": {90 * time.Second, with(second("nic", "nic.example.org"), gone), failing, false, nil},
+		"a driver with a socket of another name, and another driver's socket is " +
+			"left": {90 * time.Second, with(second("nic", "nic.example.org"), gone), failing, false, nil},
 		"no driver of that name, and another claim is shared": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
 			p.Claims[1].Shared = true
 		}), failing, false, nil},
@@ -201,13 +208,18 @@ func TestClaimCauses(t *testing.T) {
 		"the driver answers with an error":             {90 * time.Second, fails(evidence.CallOK), failing, true, []string{"with an error about the claim"}},
 		"the driver answers, and no attempt fails":     {90 * time.Second, func(p *evidence.Pod) { released(p, draDriver, evidence.CallOK, lately) }, "", false, nil},
 		"the driver answers, and another one may fail": {90 * time.Second, with(second("nic", "nic.example.org"), fails(evidence.CallOK)), "", false, nil},
-		"the driver answers, and another one fails":    {90 * time.Second, with(second("nic", "nic.example.org"), fails(evidence.CallOK), func(p *evidence.Pod) { released(p, "nic.example.org", "Internal", lately) }), failing, true, []string{"resource claim nic"}},
-		"the driver answers, and that of a shared claim may fail": {90 * time.Second, with(second("nic", "nic.example.org"), fails(evidence.CallOK), func(p *evidence.Pod) {
-			p.Claims[1].Shared = true
-		}), "", false, nil},
-		"two claims of one driver":              {90 * time.Second, with(second("nic", draDriver), fails("Internal")), failing, true, []string{"resource claim gpu, nic"}},
-		"nobody answers at the driver's socket": {90 * time.Second, fails(evidence.CallUnanswered), failing, true, []string{"nothing responds at its socket", "Unavailable", "a container that does not run"}},
-		"the driver does not answer":            {2 * time.Minute, fails(evidence.CallTimedOut), failing, true, []string{"does not respond in time", "DeadlineExceeded"}},
+		"the driver answers, and another one fails": {90 * time.Second, with(second("nic", "nic.example.org"), fails(evidence.CallOK),
+			func(p *evidence.Pod) { released(p, "nic.example.org", "Internal", lately) }), failing, true, []string{"resource claim nic"}},
+		"the driver answers, and that of a shared claim may fail": {90 * time.Second, with(second("nic", "nic.example.org"),
+			fails(evidence.CallOK), func(p *evidence.Pod) {
+				p.Claims[1].Shared = true
+			}), "", false, nil},
+		"two claims of one driver": {90 * time.Second, with(second("nic", draDriver), fails("Internal")), failing, true,
+			[]string{"resource claim gpu, nic"}},
+		"nobody answers at the driver's socket": {90 * time.Second, fails(evidence.CallUnanswered), failing, true, []string{"nothing " +
+			"responds at its socket", "Unavailable", "a container that does not run"}},
+		"the driver does not answer": {2 * time.Minute, fails(evidence.CallTimedOut), failing, true, []string{"does not " +
+			"respond in time", "DeadlineExceeded"}},
 		"the driver has not answered once": {90 * time.Second, with(fails(evidence.CallTimedOut), func(p *evidence.Pod) {
 			p.Node.Kubelet.ClaimCalls[0].RoseBefore, p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}, time.Time{}
 		}), failing, true, nil},
@@ -216,14 +228,18 @@ func TestClaimCauses(t *testing.T) {
 			p.Node.Unpreparing = 2
 			p.Node.Kubelet.ClaimCalls[0].RoseBefore, p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}, time.Time{}
 		}), "", false, nil},
-		"the driver has not answered twice, perhaps for another pod": {2 * time.Minute, with(fails(evidence.CallTimedOut), func(p *evidence.Pod) { p.Node.Unpreparing = 2 }),
+		"the driver has not answered twice, perhaps for another pod": {2 * time.Minute, with(fails(evidence.CallTimedOut),
+			func(p *evidence.Pod) { p.Node.Unpreparing = 2 }),
 			failing, false, nil},
 
 		"another pod has the claim too": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Claims[0].Shared = true }), "", false, nil},
 		"the claim is released":         {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Claims = nil }), "", false, nil},
 		"a container runs":              {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), "", false, nil},
 		"the sandbox is there":          {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), "", false, nil},
-		"a CNI plugin is at work":       {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Plugins = []evidence.Task{{PID: 80, TID: 80, Comm: "calico"}} }), "", false, nil},
+		"a CNI plugin is at work": {90 * time.Second, with(gone, func(p *evidence.Pod) {
+			p.Plugins = []evidence.Task{{PID: 80, TID: 80,
+				Comm: "calico"}}
+		}), "", false, nil},
 		"the pod has ended by its status": {90 * time.Second, with(gone, func(p *evidence.Pod) {
 			p.Phase = "Failed"
 		}), "", false, nil},

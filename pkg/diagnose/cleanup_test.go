@@ -72,7 +72,8 @@ func TestForeignProcess(t *testing.T) {
 // While the kubelet waits for something else first, a process of the node in the pod's group
 // holds nothing up.
 func TestForeignProcessBeforeCleanup(t *testing.T) {
-	mount := evidence.Mount{ID: 7, Device: "0:50", Point: "/var/lib/kubelet/pods/" + podUID + "/volumes/kubernetes.io~csi/data/mount", Type: "ext4", Volume: "data", Plugin: "kubernetes.io~csi"}
+	mount := evidence.Mount{ID: 7, Device: "0:50", Point: "/var/lib/kubelet/pods/" + podUID + "/volumes/kubernetes.io~csi/data/mount",
+		Type: "ext4", Volume: "data", Plugin: "kubernetes.io~csi"}
 	for name, tc := range map[string]struct {
 		change func(p *evidence.Pod, t *evidence.Task)
 		want   bool

@@ -19,7 +19,8 @@ func cutOff(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
 		k.Process.Probe = &evidence.Probe{Start: 1, Started: requested.Add(-time.Hour)}
 		p.Node.Pressure = &evidence.Pressure{}
 		p.Node.Ready = &evidence.NodeReady{
-			Status: "Unknown", Reason: "NodeStatusUnknown", Transition: requested.Add(-time.Minute), Asked: p.Time.Add(-time.Second), Since: p.Time.Add(-31 * time.Second),
+			Status: "Unknown", Reason: "NodeStatusUnknown", Transition: requested.Add(-time.Minute), Asked: p.Time.Add(-time.Second),
+			Since: p.Time.Add(-31 * time.Second),
 		}
 		change(p)
 	})
@@ -64,14 +65,22 @@ func TestDisconnected(t *testing.T) {
 			other := goesOn(70*time.Second, func(*evidence.Pod) {}).Node.Kubelet
 			p.Node.Kubelet.Blocked, p.Node.Kubelet.Strangers = other.Blocked, other.Strangers
 		}, is, diagnose.Delivery, false, ""},
-		"nothing is left":         {20 * time.Second, bare, is, diagnose.FinalDelete, false, "cannot report that the pod has ended"},
-		"nothing else than that":  {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Phase = "Succeeded" }, is, diagnose.FinalDelete, false, "nor delete it"},
-		"nothing since a moment":  {20 * time.Second, func(p *evidence.Pod) { bare(p); p.UnchangedSince = p.Time.Add(-19 * time.Second) }, "", "", false, ""},
-		"its sandbox is left":     {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Containers[1].State = evidence.StateRunning }, is, diagnose.Sandbox, false, "cannot report"},
-		"a plugin is at work":     {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Plugins = []evidence.Task{{PID: 70, TID: 70}} }, "", "", false, ""},
-		"its volumes are left":    {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Phase, p.Mounts = "Succeeded", []evidence.Mount{{ID: 1}} }, "", "", false, ""},
-		"the node is heard":       {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.Status, p.Node.Ready.Reason = "True", "KubeletReady" }, "", "", false, ""},
-		"the node is not ready":   {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.Status, p.Node.Ready.Reason = "False", "KubeletNotReady" }, "", "", false, ""},
+		"nothing is left":        {20 * time.Second, bare, is, diagnose.FinalDelete, false, "cannot report that the pod has ended"},
+		"nothing else than that": {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Phase = "Succeeded" }, is, diagnose.FinalDelete, false, "nor delete it"},
+		"nothing since a moment": {20 * time.Second, func(p *evidence.Pod) { bare(p); p.UnchangedSince = p.Time.Add(-19 * time.Second) }, "", "", false, ""},
+		"its sandbox is left": {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Containers[1].State = evidence.StateRunning }, is,
+			diagnose.Sandbox, false, "cannot report"},
+		"a plugin is at work": {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Plugins = []evidence.Task{{PID: 70, TID: 70}} }, "", "", false, ""},
+		"its volumes are left": {20 * time.Second, func(p *evidence.Pod) {
+			bare(p)
+			p.Phase, p.Mounts = "Succeeded",
+				[]evidence.Mount{{ID: 1}}
+		}, "", "", false, ""},
+		"the node is heard": {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.Status, p.Node.Ready.Reason = "True", "KubeletReady" }, "", "", false, ""},
+		"the node is not ready": {20 * time.Second, func(p *evidence.Pod) {
+			p.Node.Ready.Status, p.Node.Ready.Reason = "False",
+				"KubeletNotReady"
+		}, "", "", false, ""},
 		"it was never heard":      {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.Reason = "NodeStatusNeverUpdated" }, "", "", false, ""},
 		"nobody has asked":        {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready = nil }, "", "", false, ""},
 		"it may write in time":    {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.Since = p.Node.Ready.Asked.Add(-29 * time.Second) }, "", "", false, ""},
@@ -133,8 +142,11 @@ func TestDisconnected(t *testing.T) {
 			k.State, k.UnchangedSince, k.UnchangedUntil = evidence.Stopped, p.Time.Add(-time.Minute), p.Time
 		}, "KubeletDown", diagnose.StopSignal, true, ""},
 		"the node is short of processors": {20 * time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }, is, diagnose.Delivery, false, ""},
-		"SIGKILL is sent":                 {20 * time.Second, func(p *evidence.Pod) { p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL, bitKILL }, "", "", false, ""},
-		"a container has ended":           {20 * time.Second, func(p *evidence.Pod) { p.Containers[0].State = evidence.StateExited }, "", "", false, ""},
+		"SIGKILL is sent": {20 * time.Second, func(p *evidence.Pod) {
+			p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL,
+				bitKILL
+		}, "", "", false, ""},
+		"a container has ended": {20 * time.Second, func(p *evidence.Pod) { p.Containers[0].State = evidence.StateExited }, "", "", false, ""},
 		"a command of runc runs": {20 * time.Second, func(p *evidence.Pod) {
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill"}}
 		}, "", "", false, ""},

@@ -252,7 +252,8 @@ func TestRulesAreWhole(t *testing.T) {
 		seen[r.Cause] = true
 		d := r.Doc
 		for name, text := range map[string]string{
-			"Layer": d.Layer, "Title": d.Title, "Message": d.Message, "Meaning": d.Meaning, "Evidence": strings.Join(d.Evidence, ""), "Remedy": d.Remedy, "Danger": d.Danger,
+			"Layer": d.Layer, "Title": d.Title, "Message": d.Message, "Meaning": d.Meaning, "Evidence": strings.Join(d.Evidence, ""),
+			"Remedy": d.Remedy, "Danger": d.Danger,
 		} {
 			if text == "" {
 				t.Errorf("%s: Doc.%s is empty", r.Cause, name)

@@ -88,7 +88,8 @@ func TestForce(t *testing.T) {
 			holder(p, "tar", "", 7, time.Minute)
 		}, diagnose.ForceNo, `volume "data" is still in use by tar`},
 		"a raw block volume": {func(p *evidence.Pod) {
-			p.Devices = []evidence.Mount{{ID: 9, Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-1/" + podUID, Type: "devtmpfs", Volume: "pv-1"}}
+			p.Devices = []evidence.Mount{{ID: 9, Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-1/" + podUID,
+				Type: "devtmpfs", Volume: "pv-1"}}
 		}, diagnose.ForceNo, `the block device of volume "pv-1" is still in use`},
 		"the directory of one": {func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "pv-1", Plugin: "kubernetes.io~csi", Block: true}}
@@ -130,14 +131,17 @@ func TestForce(t *testing.T) {
 			p.ResourceClaims = 1
 			p.Lack(evidence.Claims, "a helper hung")
 		}, diagnose.ForceUnknown, "could not read everything: claims"},
-		"claims that are released":          {func(p *evidence.Pod) { p.ResourceClaims = 1 }, diagnose.ForceYes, "all containers have exited"},
-		"a group that was never found":      {func(p *evidence.Pod) { p.Seen.Group = false }, diagnose.ForceUnknown, "has not seen the pod on the node before"},
-		"another directory of the kubelet":  {func(p *evidence.Pod) { p.Seen.Directory = false }, diagnose.ForceUnknown, "has not seen the pod"},
-		"another runtime's socket":          {func(p *evidence.Pod) { p.Seen.Runtimes = nil }, diagnose.ForceUnknown, "has not seen the pod"},
-		"Failed by the garbage collector":   {func(p *evidence.Pod) { p.Containers[0].Exit = nil }, diagnose.ForceUnknown, "has not reported how"},
-		"Failed, and no container ever ran": {func(p *evidence.Pod) { p.Containers[0].Exit, p.Containers[0].Waiting = nil, true }, diagnose.ForceUnknown, "has not reported how"},
-		"the kubelet has not said it":       {func(p *evidence.Pod) { p.Phase = "Running" }, diagnose.ForceNotYet, "has not reported that all containers have exited"},
-		"an empty group":                    {func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod"}} }, diagnose.ForceNotYet, "has not removed the pod's cgroup"},
+		"claims that are released":         {func(p *evidence.Pod) { p.ResourceClaims = 1 }, diagnose.ForceYes, "all containers have exited"},
+		"a group that was never found":     {func(p *evidence.Pod) { p.Seen.Group = false }, diagnose.ForceUnknown, "has not seen the pod on the node before"},
+		"another directory of the kubelet": {func(p *evidence.Pod) { p.Seen.Directory = false }, diagnose.ForceUnknown, "has not seen the pod"},
+		"another runtime's socket":         {func(p *evidence.Pod) { p.Seen.Runtimes = nil }, diagnose.ForceUnknown, "has not seen the pod"},
+		"Failed by the garbage collector":  {func(p *evidence.Pod) { p.Containers[0].Exit = nil }, diagnose.ForceUnknown, "has not reported how"},
+		"Failed, and no container ever ran": {func(p *evidence.Pod) { p.Containers[0].Exit, p.Containers[0].Waiting = nil, true },
+			diagnose.ForceUnknown, "has not reported how"},
+		"the kubelet has not said it": {func(p *evidence.Pod) { p.Phase = "Running" }, diagnose.ForceNotYet, "has not reported " +
+			"that all containers have exited"},
+		"an empty group": {func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod"}} },
+			diagnose.ForceNotYet, "has not removed the pod's cgroup"},
 		"a kubelet that is stopped by a signal": {func(p *evidence.Pod) {
 			k := p.Node.Kubelet.Process
 			k.State, k.UnchangedSince = evidence.Stopped, p.Time.Add(-time.Minute)

@@ -64,7 +64,8 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 		want   string // a part of the message, "" for no such finding
 	}{
 		"healthy": {all(evidence.Sleeping), ""},
-		"stopped": {all(evidence.Stopped), "gVisor's process exe (PID 100) is paused (SIGSTOP or similar), so no signal, not even SIGKILL, reaches the pod's containers"},
+		"stopped": {all(evidence.Stopped), "gVisor's process exe (PID 100) is paused (SIGSTOP or similar), so no signal, not even " +
+			"SIGKILL, reaches the pod's containers"},
 		"stopped, in its grace period": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
 			p.Time = requested.Add(20 * time.Second)
 			for i := range p.Tasks {
@@ -76,8 +77,14 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 		}), ""},
 		"one thread is stopped":        {func(_ *evidence.Pod, sentry []evidence.Task) { sentry[0].State = evidence.Stopped }, ""},
 		"stopped, and has been killed": {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Pending |= 1 << 8 }), ""},
-		"stopped, but under runc":      {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Runtime = "io.containerd.runc.v2" }), ""},
-		"stopped, but under Kata":      {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Runtime = "io.containerd.kata.v2" }), ""},
+		"stopped, but under runc": {and(all(evidence.Stopped), func(p *evidence.Pod,
+			_ []evidence.Task) {
+			p.Containers[1].Runtime = "io.containerd.runc.v2"
+		}), ""},
+		"stopped, but under Kata": {and(all(evidence.Stopped), func(p *evidence.Pod,
+			_ []evidence.Task) {
+			p.Containers[1].Runtime = "io.containerd.kata.v2"
+		}), ""},
 		"stopped, and the shim is silent": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
 			p.Containers[1].Task = evidence.ShimTask{UnansweredSince: p.Time}
 		}), "is paused (SIGSTOP or similar)"},
@@ -96,9 +103,18 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 		"stopped, on KVM, and the shim is silent": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
 			p.Tasks, p.Containers[1].Task = p.Tasks[:2], evidence.ShimTask{UnansweredSince: p.Time}
 		}), ""},
-		"stopped, but somebody else has started it": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Parents[0].Owner, p.Parents[0].Comm = "", "sh" }), ""},
-		"stopped, in a container's group":           {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Container, s[1].Container = "c", "c" }), ""},
-		"stopped, in the sandbox's group":           {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Container, s[1].Container = sandboxID, sandboxID }), "is paused (SIGSTOP or similar)"},
+		"stopped, but somebody else has started it": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
+			p.Parents[0].Owner,
+				p.Parents[0].Comm = "", "sh"
+		}), ""},
+		"stopped, in a container's group": {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) {
+			s[0].Container,
+				s[1].Container = "c", "c"
+		}), ""},
+		"stopped, in the sandbox's group": {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) {
+			s[0].Container,
+				s[1].Container = sandboxID, sandboxID
+		}), "is paused (SIGSTOP or similar)"},
 		"only what runs the container's program is stopped": {func(p *evidence.Pod, _ []evidence.Task) {
 			p.Tasks[2].State, p.Tasks[2].TracerPID = evidence.Stopped, 0
 		}, ""},
@@ -270,10 +286,18 @@ func TestNotKilledUnderGVisor(t *testing.T) {
 		p    *evidence.Pod
 		want string
 	}{
-		"its loop hangs":     {goesOn(70*time.Second, under), "KubeletSyncLoopStalled"},
-		"it says so":         {goesOn(6*time.Minute, func(p *evidence.Pod) { under(p); p.Node.Kubelet.Health = "failing checks: syncloop" }), "KubeletSyncLoopStalled"},
+		"its loop hangs": {goesOn(70*time.Second, under), "KubeletSyncLoopStalled"},
+		"it says so": {goesOn(6*time.Minute, func(p *evidence.Pod) {
+			under(p)
+			p.Node.Kubelet.Health = "failing checks: " +
+				"syncloop"
+		}), "KubeletSyncLoopStalled"},
 		"it is out of touch": {cutOff(20*time.Second, under), "KubeletDisconnected"},
-		"it kills the pod":   {goesOn(70*time.Second, func(p *evidence.Pod) { under(p); p.Node.Kubelet.Strangers, p.Node.Kubelet.Blocked = nil, nil }), "UninterruptibleSleep"},
+		"it kills the pod": {goesOn(70*time.Second, func(p *evidence.Pod) {
+			under(p)
+			p.Node.Kubelet.Strangers, p.Node.Kubelet.Blocked = nil,
+				nil
+		}), "UninterruptibleSleep"},
 	} {
 		d := cause.Diagnose(test.p)
 		if v, _ := d.Verdict(); v.Cause != test.want {
@@ -297,7 +321,8 @@ func TestScannerHoldsGVisor(t *testing.T) {
 		})
 		d := cause.Diagnose(p)
 		v, _ := d.Verdict()
-		if v.Cause != want || len(d.Findings) > 1 || want != "" && !strings.HasPrefix(v.Message, "gVisor thread 101 (exe), serving the pod, is blocked: the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30)") {
+		if v.Cause != want || len(d.Findings) > 1 || want != "" && !strings.HasPrefix(v.Message, "gVisor thread 101 (exe), serving the "+
+			"pod, is blocked: the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30)") {
 			t.Errorf("for %s: %q in phase %s, want %q: %s", waited, v.Cause, d.Phase, want, v.Message)
 		}
 	}
@@ -308,14 +333,16 @@ func TestShimsOfGVisor(t *testing.T) {
 	silent := func(p *evidence.Pod) {
 		p.Time = p.Deadline.Add(10 * time.Minute)
 		p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-5 * time.Minute), Attempts: 4}
-		p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Sleeping, UnchangedSince: p.Time.Add(-time.Minute)})
+		p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Sleeping,
+			UnchangedSince: p.Time.Add(-time.Minute)})
 	}
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod)
 		want   string
 	}{
 		"it is not known which": {func(*evidence.Pod) {}, ""},
-		"the second is stopped": {func(p *evidence.Pod) { p.Parents[1].State = evidence.Stopped }, "the pod's shim (PID 91) is paused (SIGSTOP or similar), so the kubelet cannot stop main"},
+		"the second is stopped": {func(p *evidence.Pod) { p.Parents[1].State = evidence.Stopped }, "the pod's shim (PID 91) is paused " +
+			"(SIGSTOP or similar), so the kubelet cannot stop main"},
 		// The container's gofer has gone, and with it what tells of the container's shim.
 		"only the sandbox's has a process": {func(p *evidence.Pod) { p.Parents = p.Parents[:1] }, ""},
 		"the second is a tenant, stopped":  {func(p *evidence.Pod) { p.Parents[1].Owner, p.Parents[1].State = podUID, evidence.Stopped }, ""},
@@ -423,7 +450,8 @@ func TestUnknownUnderGVisor(t *testing.T) {
 func TestForeignShim(t *testing.T) {
 	for _, name := range []string{"io.containerd.runc.v2", "io.containerd.runsc.v1"} {
 		p := underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
-			p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Stopped, UnchangedSince: p.Time.Add(-time.Minute)})
+			p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Stopped,
+				UnchangedSince: p.Time.Add(-time.Minute)})
 			for i := range p.Containers {
 				p.Containers[i].Runtime = name
 			}

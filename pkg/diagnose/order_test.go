@@ -19,7 +19,8 @@ func starting(change func(p *evidence.Pod, hook *evidence.Task)) *evidence.Pod {
 		p.Skew = new(evidence.Skew)
 		p.Phase = "Pending"
 		p.Node.Pressure = new(evidence.Pressure)
-		p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(-time.Hour * 72)}}
+		p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping,
+			Probe: &evidence.Probe{Started: requested.Add(-time.Hour * 72)}}
 		p.Node.Containerd.ConnectedSince = requested.Add(-time.Hour * 72)
 		first.Caught, first.Probe.Started = bitTERM, requested.Add(-10*time.Second)
 		p.Containers[0].PostStart, p.Containers[0].PostStartProgram, p.Containers[0].Waiting = true, "register", true
@@ -193,7 +194,8 @@ func TestPostStartHookOfTheKubelet(t *testing.T) {
 			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, Since: p.Time}}
 		}, "", ""},
 		"a request that a probe may still wait for": {func(p *evidence.Pod) {
-			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, State: evidence.Established, Since: p.Time.Add(-4 * time.Second)}}
+			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, State: evidence.Established,
+				Since: p.Time.Add(-4 * time.Second)}}
 		}, "", ""},
 		"a connection that is still being made": {func(p *evidence.Pod) {
 			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, State: "SYN_SENT", Since: requested}}
@@ -222,7 +224,8 @@ func TestPostStartHookOfTheKubelet(t *testing.T) {
 		" (HTTP request to port 8080 of the pod) has had no response since 03:00:02 UTC": false,
 	} {
 		d := cause.Diagnose(starting(func(p *evidence.Pod, _ *evidence.Task) { within(p, sleeps) }))
-		if f, _ := d.Verdict(); f.Message != "container main: its postStart hook"+what+next || !strings.Contains(said(&f), "no container of the pod has been sent its stop signal") {
+		if f, _ := d.Verdict(); f.Message != "container main: its postStart hook"+what+next || !strings.Contains(said(&f), "no container "+
+			"of the pod has been sent its stop signal") {
 			t.Errorf("%s", f.Message)
 		}
 	}

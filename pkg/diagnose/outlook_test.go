@@ -14,7 +14,8 @@ import (
 
 func TestSidecarsWait(t *testing.T) {
 	sidecar := func(p *evidence.Pod, name string, pid int, change func(c *evidence.Container, t *evidence.Task)) {
-		c := evidence.Container{Name: name, Kind: evidence.Sidecar, ID: name, State: evidence.StateRunning, StopSignal: evidence.SIGTERM, Task: evidence.ShimTask{Status: "running", PID: pid}}
+		c := evidence.Container{Name: name, Kind: evidence.Sidecar, ID: name, State: evidence.StateRunning, StopSignal: evidence.SIGTERM,
+			Task: evidence.ShimTask{Status: "running", PID: pid}}
 		s := task(pid, 50, name, evidence.Sleeping, "epoll_wait")
 		s.Container, s.NSpid = name, []int{pid, 1}
 		change(&c, &s)
@@ -64,16 +65,20 @@ func TestOutlook(t *testing.T) {
 		want   string
 	}{
 		"in the grace period": {func(*evidence.Pod) {}, "not stuck: the grace period ends in 20s, at 03:00:30 UTC"},
-		"a finalizer":         {func(p *evidence.Pod) { p.Finalizers = []string{"example.com/a"} }, "not overdue, but finalizer example.com/a will keep it after its containers exit; the grace period ends in 20s, at 03:00:30 UTC"},
+		"a finalizer": {func(p *evidence.Pod) { p.Finalizers = []string{"example.com/a"} }, "not overdue, but finalizer " +
+			"example.com/a will keep it after its containers exit; the grace period ends in 20s, at 03:00:30 UTC"},
 		"only a volume is left": {func(p *evidence.Pod) { p.Phase, p.Mounts = "Succeeded", []evidence.Mount{{Point: "/v"}} },
 			"not overdue, but volumes that are still mounted will keep it after its containers exit; the grace period ends in 20s, at 03:00:30 UTC"},
-		"ended":                                 {func(p *evidence.Pod) { p.Phase = "Failed" }, "not overdue: all containers have exited, and the kubelet still cleans up; the grace period ends in 20s, at 03:00:30 UTC"},
+		"ended": {func(p *evidence.Pod) { p.Phase = "Failed" }, "not overdue: all containers have " +
+			"exited, and the kubelet still cleans up; the grace period ends in 20s, at 03:00:30 UTC"},
 		"after the final delete of a finalizer": {func(p *evidence.Pod) { p.Finalizers, p.GracePeriodSeconds = []string{"example.com/a"}, 0 }, ""},
-		"another day":                           {func(p *evidence.Pod) { p.Deadline = p.Deadline.Add(24 * time.Hour) }, "not stuck: the grace period ends in 24h0m20s, at 2026-03-02 03:00:30 UTC"},
-		"a second deletion, perhaps":            {func(p *evidence.Pod) { p.DeadlineUnsure = true }, "not stuck: the grace period ends in 20s at the latest, at 03:00:30 UTC"},
-		"late":                                  {func(p *evidence.Pod) { p.Time = p.Deadline }, ""},
-		"clocks":                                {func(p *evidence.Pod) { p.Skew, p.Time = nil, p.Deadline.Add(-2*time.Second) }, ""},
-		"with a cause":                          {func(p *evidence.Pod) { p.Tasks[0].Caught = 0 }, ""},
+		"another day": {func(p *evidence.Pod) { p.Deadline = p.Deadline.Add(24 * time.Hour) }, "not stuck: the " +
+			"grace period ends in 24h0m20s, at 2026-03-02 03:00:30 UTC"},
+		"a second deletion, perhaps": {func(p *evidence.Pod) { p.DeadlineUnsure = true }, "not stuck: the grace period ends " +
+			"in 20s at the latest, at 03:00:30 UTC"},
+		"late":         {func(p *evidence.Pod) { p.Time = p.Deadline }, ""},
+		"clocks":       {func(p *evidence.Pod) { p.Skew, p.Time = nil, p.Deadline.Add(-2*time.Second) }, ""},
+		"with a cause": {func(p *evidence.Pod) { p.Tasks[0].Caught = 0 }, ""},
 	} {
 		p := stopping(func(p *evidence.Pod, first *evidence.Task) { p.Skew, first.Caught = new(evidence.Skew), bitTERM })
 		tc.change(p)

@@ -74,7 +74,8 @@ func TestPLEGUnhealthy(t *testing.T) {
 		proved bool
 		says   string
 	}{
-		"it has read no deletion": {20 * time.Second, func(*evidence.Pod) {}, is, diagnose.Delivery, true, "The pod was deleted when the kubelet already processed no deletions, so it has not seen this one"},
+		"it has read no deletion": {20 * time.Second, func(*evidence.Pod) {}, is, diagnose.Delivery, true, "The pod was deleted when the " +
+			"kubelet already processed no deletions, so it has not seen this one"},
 		"a list is too large": {20 * time.Second, func(p *evidence.Pod) { p.Node.Containerd.Lists = []evidence.List{large} },
 			is, diagnose.Delivery, true, "list of all sandboxes > 16 MiB"},
 		"a list is large enough": {20 * time.Second, func(p *evidence.Pod) {
@@ -85,7 +86,8 @@ func TestPLEGUnhealthy(t *testing.T) {
 		}, is, diagnose.Delivery, true, "list of all containers > 16 MiB"},
 		"a list hangs": {2 * time.Minute, func(p *evidence.Pod) {
 			p.Lack(evidence.Containers, "containerd has not listed containers within 3s")
-			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.Sandboxes}, {Of: evidence.AllContainers, Asked: p.Time, UnansweredSince: p.Time.Add(-40 * time.Second), Attempts: 3}}
+			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.Sandboxes}, {Of: evidence.AllContainers, Asked: p.Time,
+				UnansweredSince: p.Time.Add(-40 * time.Second), Attempts: 3}}
 		}, is, diagnose.StopSignal, true, "no response to a request for all containers"},
 		"a list has had no answer twice": {2 * time.Minute, func(p *evidence.Pod) {
 			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.AllContainers, Asked: p.Time, UnansweredSince: p.Time.Add(-20 * time.Second), Attempts: 2}}
@@ -107,16 +109,20 @@ func TestPLEGUnhealthy(t *testing.T) {
 		"containerd has answered for seconds": {20 * time.Second, func(p *evidence.Pod) {
 			p.Node.Containerd.AnsweringSince = p.Node.Ready.PLEG.Said.Add(-14 * time.Second)
 		}, "", "", false, ""},
-		"containerd does not answer":        {20 * time.Second, func(p *evidence.Pod) { p.Node.Containerd.AnsweringSince = time.Time{} }, "", "", false, ""},
-		"the kubelet is not there any more": {20 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process, p.Node.Kubelet.LastSeen = nil, requested }, "", "", false, ""},
-		"the kubelet is part of K3s":        {20 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, is, diagnose.Delivery, true, ""},
-		"the kubelet is stopped":            {20 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }, "", "", false, ""},
-		"it is a static pod":                {20 * time.Second, func(p *evidence.Pod) { p.Mirror = true }, "", "", false, ""},
+		"containerd does not answer": {20 * time.Second, func(p *evidence.Pod) { p.Node.Containerd.AnsweringSince = time.Time{} }, "", "", false, ""},
+		"the kubelet is not there any more": {20 * time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process, p.Node.Kubelet.LastSeen = nil,
+				requested
+		}, "", "", false, ""},
+		"the kubelet is part of K3s": {20 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, is, diagnose.Delivery, true, ""},
+		"the kubelet is stopped":     {20 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }, "", "", false, ""},
+		"it is a static pod":         {20 * time.Second, func(p *evidence.Pod) { p.Mirror = true }, "", "", false, ""},
 		"deleted as it began to do nothing": {20 * time.Second, func(p *evidence.Pod) { lateList(p, -3*time.Minute-9*time.Second) },
 			is, diagnose.StopSignal, false, "the kubelet cannot begin to stop this pod"},
 		"deleted ten seconds after that": {20 * time.Second, func(p *evidence.Pod) { lateList(p, -3*time.Minute-10*time.Second) },
 			is, diagnose.Delivery, true, ""},
-		"deleted after the last list":  {5 * time.Minute, func(p *evidence.Pod) { lateList(p, -time.Second) }, is, diagnose.StopSignal, false, "the kubelet cannot begin to stop this pod"},
+		"deleted after the last list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, -time.Second) }, is, diagnose.StopSignal, false,
+			"the kubelet cannot begin to stop this pod"},
 		"deleted before the last list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, time.Second) }, "", "", false, ""},
 		"no list was ever given": {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.PLEG = &evidence.PLEG{Said: p.Time} },
 			is, diagnose.Delivery, true, "has failed since the kubelet started"},
@@ -189,9 +195,12 @@ func TestPLEGUnhealthy(t *testing.T) {
 			counted(p, 30*time.Second)
 			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.Sandboxes}, {Of: evidence.AllContainers}}
 		}, "", "", false, ""},
-		"its processes are not known":      {20 * time.Second, func(p *evidence.Pod) { p.Lack(evidence.Processes, "no time was left") }, "", "", false, ""},
-		"the node was not asked in time":   {20 * time.Second, func(p *evidence.Pod) { p.Lack(evidence.NodeObject, "no answer") }, "", "", false, ""},
-		"SIGKILL is sent by somebody else": {20 * time.Second, func(p *evidence.Pod) { p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL, bitKILL }, "", "", false, ""},
+		"its processes are not known":    {20 * time.Second, func(p *evidence.Pod) { p.Lack(evidence.Processes, "no time was left") }, "", "", false, ""},
+		"the node was not asked in time": {20 * time.Second, func(p *evidence.Pod) { p.Lack(evidence.NodeObject, "no answer") }, "", "", false, ""},
+		"SIGKILL is sent by somebody else": {20 * time.Second, func(p *evidence.Pod) {
+			p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL,
+				bitKILL
+		}, "", "", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := cause.Diagnose(unlisted(tc.past, tc.change))

@@ -31,7 +31,8 @@ func pulls(change func(p *evidence.Pod)) *evidence.Pod {
 
 // runsToo lets another container of the pod run, of which the kubelet has written nothing yet.
 func runsToo(p *evidence.Pod) {
-	p.Containers = append(p.Containers, evidence.Container{Name: "b", Kind: evidence.App, ID: "b", State: evidence.StateRunning, Waiting: true, Task: evidence.ShimTask{Status: "running", PID: 500}})
+	p.Containers = append(p.Containers, evidence.Container{Name: "b", Kind: evidence.App, ID: "b", State: evidence.StateRunning, Waiting: true,
+		Task: evidence.ShimTask{Status: "running", PID: 500}})
 	first := task(500, 80, "app", evidence.Sleeping, "futex_do_wait")
 	first.Container = "b"
 	p.Tasks = append(p.Tasks, first)

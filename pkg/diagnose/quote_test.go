@@ -128,14 +128,16 @@ func TestWordsOfOnePoisonedField(t *testing.T) {
 		check(what, diagnose.Objects{Volumes: []string{"a"}, Claimed: []diagnose.Claimed{{Volume: "a", Names: []string{text}, Claims: []string{text, text}}}})
 		process := &diagnose.Process{PID: 7, Comm: text, Container: text}
 		for _, why := range diagnose.Reasons {
-			f := diagnose.Force{Why: why, Process: process, Container: text, Volume: text, Claim: text, Mount: &diagnose.Mount{Type: text}, Finalizers: []string{text, text}, Cause: text,
+			f := diagnose.Force{Why: why, Process: process, Container: text, Volume: text, Claim: text, Mount: &diagnose.Mount{Type: text},
+				Finalizers: []string{text, text}, Cause: text,
 				Sources: []evidence.Source{evidence.Source(text)}}
 			said := diagnose.WhyOf(&f, &evidence.Pod{Phase: text})
 			if err := hostile.Check(said); err != nil {
 				t.Errorf("%s, %s: %v", why, what, err)
 			}
 		}
-		outlook := diagnose.Outlook(&evidence.Pod{Finalizers: []string{text}, GracePeriodSeconds: 30, Deadline: requested.Add(time.Minute), Time: requested}, new(diagnose.Diagnosis))
+		outlook := diagnose.Outlook(&evidence.Pod{Finalizers: []string{text}, GracePeriodSeconds: 30, Deadline: requested.Add(time.Minute),
+			Time: requested}, new(diagnose.Diagnosis))
 		if err := hostile.Check(outlook); err != nil || outlook == "" {
 			t.Errorf("%s: %v %s", what, err, outlook)
 		}

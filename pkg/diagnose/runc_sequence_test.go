@@ -201,11 +201,14 @@ func TestRuncOneAfterTheOther(t *testing.T) {
 		play play
 		want string
 	}{
-		"it is begun again twice":                                {play{works: three, until: 500}, "60 RuntimeCommandHanging, 446 "},
-		"it is begun again at once":                              {play{works: kills(0, 120, 120.5, 240.5, 241, 361), until: 480}, "60 RuntimeCommandHanging, 422 "},
-		"containerd is started anew in the second":               {play{works: kills(0, 120, 132, 250, 264, 384), until: 500, blind: at(250, 252, 254)}, "60 RuntimeCommandHanging, 444 "},
-		"containerd and the kubelet are started anew soon after": {play{works: kills(0, 120, 120.5, 240.5, 241, 305, 332, 452), until: 600, blind: at(306, 308, 310, 312, 314, 316)}, "60 RuntimeCommandHanging, 512 "},
-		"a starved node, and looks are rare":                     {play{works: kills(0, 120, 120.5, 240.5, 253, 373), every: 10, until: 540, change: func(_ float64, p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }}, "100 RuntimeCommandHanging, 510 "},
+		"it is begun again twice":   {play{works: three, until: 500}, "60 RuntimeCommandHanging, 446 "},
+		"it is begun again at once": {play{works: kills(0, 120, 120.5, 240.5, 241, 361), until: 480}, "60 RuntimeCommandHanging, 422 "},
+		"containerd is started anew in the second": {play{works: kills(0, 120, 132, 250, 264, 384), until: 500, blind: at(250, 252,
+			254)}, "60 RuntimeCommandHanging, 444 "},
+		"containerd and the kubelet are started anew soon after": {play{works: kills(0, 120, 120.5, 240.5, 241, 305, 332, 452), until: 600,
+			blind: at(306, 308, 310, 312, 314, 316)}, "60 RuntimeCommandHanging, 512 "},
+		"a starved node, and looks are rare": {play{works: kills(0, 120, 120.5, 240.5, 253, 373), every: 10, until: 540,
+			change: func(_ float64, p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }}, "100 RuntimeCommandHanging, 510 "},
 		"it is healed, and a probe is executed in the container all the time": {play{alive: true, until: 400, works: append(inContainer(0, 120, 132, 252),
 			work{command: "exec", container: "c", from: 253, to: 400})}, "60 RuntimeCommandHanging, 312 "},
 		"containers are not listed between two": {play{works: three, until: 500, blind: at(254)}, "60 RuntimeCommandHanging, 446 "},
@@ -219,12 +222,14 @@ func TestRuncOneAfterTheOther(t *testing.T) {
 		"a preStop hook takes a minute before it is begun again": {play{works: kills(0, 120, 192, 312), until: 400, change: func(_ float64, p *evidence.Pod) {
 			p.Containers[1].PreStop, p.Containers[1].PreStopSleep = true, 60
 		}}, "60 RuntimeCommandHanging"},
-		"long after one that took its time":                              {play{works: kills(0, 105, 400, 415), until: 450}, "60 RuntimeCommandHanging, 166 "},
-		"the container lives, and the kubelet asks for its sandbox, too": {play{alive: true, works: inContainer(0, 120, 120.1, 240, 252, 402, 402.1, 522), until: 600}, "60 RuntimeCommandHanging, 582 "},
+		"long after one that took its time": {play{works: kills(0, 105, 400, 415), until: 450}, "60 RuntimeCommandHanging, 166 "},
+		"the container lives, and the kubelet asks for its sandbox, " +
+			"too": {play{alive: true, works: inContainer(0, 120, 120.1, 240, 252, 402, 402.1, 522), until: 600}, "60 RuntimeCommandHanging, 582 "},
 		"the shim hangs": {play{hung: [2]float64{0, 1000}, until: 500}, "224 ShimHung"},
-		"it hangs, and containers are not listed now and then": {play{hung: [2]float64{0, 1000}, until: 500, blind: at(30, 60, 90, 120, 150, 180, 210)}, "224 ShimHung"},
-		"it hangs since runc was at work for 45 seconds":       {play{hung: [2]float64{45, 1000}, works: kills(0, 46), until: 500}, "302 Unknown, 404 ShimHung"},
-		"it hangs since runc was at work":                      {play{hung: [2]float64{4, 1000}, works: kills(0, 4.5), until: 500}, "224 ShimHung"},
+		"it hangs, and containers are not listed now and then": {play{hung: [2]float64{0, 1000}, until: 500, blind: at(30, 60, 90, 120, 150, 180,
+			210)}, "224 ShimHung"},
+		"it hangs since runc was at work for 45 seconds": {play{hung: [2]float64{45, 1000}, works: kills(0, 46), until: 500}, "302 Unknown, 404 ShimHung"},
+		"it hangs since runc was at work":                {play{hung: [2]float64{4, 1000}, works: kills(0, 4.5), until: 500}, "224 ShimHung"},
 	} {
 		if got := changes(test.play.run()); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)

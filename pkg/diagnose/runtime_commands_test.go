@@ -106,16 +106,23 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		change change
 		want   string // "" when it is not told
 	}{
-		"runc kill":                                        {61 * time.Second, nothing, "the shim waits for runc kill (PID 200, since 03:09:29 UTC, for the pod's sandbox)"},
-		"its child":                                        {61 * time.Second, nothing, "Its child sleep (PID 201) sleeps in clock_nanosleep (hrtimer_nanosleep)$"},
-		"for less than a minute":                           {59 * time.Second, nothing, ""},
-		"for a minute, and moves":                          {61 * time.Second, moves, "runc kill (PID 200, "},
-		"on a starved node":                                {99 * time.Second, starved, ""},
-		"longer, on a starved node":                        {101 * time.Second, starved, "runc kill (PID 200, "},
-		"slow, on a starved node":                          {290 * time.Second, both(starved, moves), ""},
-		"for long, on a starved node":                      {301 * time.Second, both(starved, moves), "runc kill (PID 200, "},
-		"runs, on a starved node":                          {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Runnable }), ""},
-		"slow disk, on a starved node":                     {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Uninterruptible }), ""},
+		"runc kill": {61 * time.Second, nothing, "the shim waits for runc kill (PID 200, since " +
+			"03:09:29 UTC, for the pod's sandbox)"},
+		"its child":                   {61 * time.Second, nothing, "Its child sleep (PID 201) sleeps in clock_nanosleep (hrtimer_nanosleep)$"},
+		"for less than a minute":      {59 * time.Second, nothing, ""},
+		"for a minute, and moves":     {61 * time.Second, moves, "runc kill (PID 200, "},
+		"on a starved node":           {99 * time.Second, starved, ""},
+		"longer, on a starved node":   {101 * time.Second, starved, "runc kill (PID 200, "},
+		"slow, on a starved node":     {290 * time.Second, both(starved, moves), ""},
+		"for long, on a starved node": {301 * time.Second, both(starved, moves), "runc kill (PID 200, "},
+		"runs, on a starved node": {290 * time.Second, both(starved, func(_ *evidence.Pod,
+			c *evidence.RuntimeCommand) {
+			c.Tasks[1].State = evidence.Runnable
+		}), ""},
+		"slow disk, on a starved node": {290 * time.Second, both(starved, func(_ *evidence.Pod,
+			c *evidence.RuntimeCommand) {
+			c.Tasks[1].State = evidence.Uninterruptible
+		}), ""},
 		"after the kubelet gave up":                        {12 * time.Second, gaveUp, "runc kill (PID 200, "},
 		"after the kubelet gave up, on a starved node":     {12 * time.Second, both(starved, gaveUp), "runc kill (PID 200, "},
 		"after the kubelet gave up, and moves":             {20 * time.Second, both(gaveUp, moves), ""},
@@ -157,26 +164,38 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			c.Tasks = append(c.Tasks[:1], thread)
 		}, "Thread 203 (sleep) is in D state in cgroup_lock"},
 
-		"kills a container that lives":         {61 * time.Second, inContainer("kill"), "the shim waits for runc kill (PID 200, since 03:09:29 UTC, for container main)"},
-		"deletes a container":                  {61 * time.Second, both(inContainer("delete"), vacant), "the shim waits for runc delete (PID 200, since 03:09:29 UTC, for container main)"},
-		"has deleted a container":              {61 * time.Second, both(inContainer("delete"), vacant, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateExited }), ""},
+		"kills a container that lives": {61 * time.Second, inContainer("kill"), "the shim waits for runc kill (PID 200, since " +
+			"03:09:29 UTC, for container main)"},
+		"deletes a container": {61 * time.Second, both(inContainer("delete"), vacant), "the shim waits for runc delete " +
+			"(PID 200, since 03:09:29 UTC, for container main)"},
+		"has deleted a container": {61 * time.Second, both(inContainer("delete"), vacant, func(p *evidence.Pod,
+			_ *evidence.RuntimeCommand) {
+			p.Containers[0].State = evidence.StateExited
+		}), ""},
 		"a probe, in a container that is well": {time.Hour, inContainer("exec"), ""},
-		"a probe, and the container has ended": {61 * time.Second, both(inContainer("exec"), vacant), "the shim waits for runc exec (PID 200, since 03:09:29 UTC, for container main)"},
-		"writes down all memory":               {time.Hour, inContainer("checkpoint"), ""},
-		"lists processes":                      {time.Hour, inContainer("ps"), ""},
+		"a probe, and the container has ended": {61 * time.Second, both(inContainer("exec"), vacant), "the shim waits for runc exec (PID " +
+			"200, since 03:09:29 UTC, for container main)"},
+		"writes down all memory": {time.Hour, inContainer("checkpoint"), ""},
+		"lists processes":        {time.Hour, inContainer("ps"), ""},
 		"a probe that hangs with a kill": {61 * time.Second, both(inContainer("exec"), vacant, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			kill := *c
 			kill.Command = "kill"
 			p.RuntimeCommands = append(p.RuntimeCommands, kill)
 		}), "the shim waits for runc kill (PID 200, since 03:09:29 UTC, for container main)"},
 		"others could not be read": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Lack(evidence.RuntimeCommands, "denied") }, "runc kill"},
-		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, "runc kill (PID 200, "},
-		"kills a container, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }),
+		"inside the grace period": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) },
+			"runc kill (PID 200, "},
+		"kills a container, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod,
+			_ *evidence.RuntimeCommand) {
+			p.Deadline = p.Time.Add(time.Minute)
+		}),
 			". SIGTERM may not have arrived\n"},
-		"kills a container with a preStop hook, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+		"kills a container with a preStop hook, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod,
+			_ *evidence.RuntimeCommand) {
 			p.Deadline, p.Containers[0].PreStop = p.Time.Add(time.Minute), true
 		}), ". SIGTERM may not have arrived"},
-		"kills a container that has ended by itself, inside the grace period": {61 * time.Second, both(inContainer("kill"), vacant, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }),
+		"kills a container that has ended by itself, inside the grace " +
+			"period": {61 * time.Second, both(inContainer("kill"), vacant, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }),
 			"Its child sleep (PID 201) sleeps in clock_nanosleep (hrtimer_nanosleep)$"},
 		"executes a preStop hook": {time.Hour, both(inContainer("exec"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Deadline, p.Containers[0].PreStop = p.Time.Add(time.Minute), true
@@ -189,27 +208,43 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			"the shim waits for runc create (PID 200, since 03:09:29 UTC, for container main)"},
 		"the kubelet waits for that": {61 * time.Second, beforeStart("create"),
 			"the kubelet waits for runtimeRequestTimeout (2 minutes by default)"},
-		"creates it for less than a minute":        {59 * time.Second, beforeStart("create"), ""},
-		"creates it on a starved node":             {99 * time.Second, both(starved, beforeStart("create")), ""},
-		"creates it for long, on a starved node":   {101 * time.Second, both(starved, beforeStart("create")), "runc create (PID 200, "},
-		"creates it slowly, on a starved node":     {110 * time.Second, both(starved, beforeStart("create"), moves), ""},
-		"starts a container":                       {61 * time.Second, beforeStart("start"), "runc start (PID 200, since 03:09:29 UTC, for container main)"},
-		"creates a container that was given up":    {61 * time.Second, both(beforeStart("create"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateExited }), ""},
-		"starts one of which the state is unknown": {61 * time.Second, both(beforeStart("start"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateUnknown }), "runc start (PID 200, since 03:09:29 UTC, for container main)"},
+		"creates it for less than a minute":      {59 * time.Second, beforeStart("create"), ""},
+		"creates it on a starved node":           {99 * time.Second, both(starved, beforeStart("create")), ""},
+		"creates it for long, on a starved node": {101 * time.Second, both(starved, beforeStart("create")), "runc create (PID 200, "},
+		"creates it slowly, on a starved node":   {110 * time.Second, both(starved, beforeStart("create"), moves), ""},
+		"starts a container":                     {61 * time.Second, beforeStart("start"), "runc start (PID 200, since 03:09:29 UTC, for container main)"},
+		"creates a container that was given up": {61 * time.Second, both(beforeStart("create"), func(p *evidence.Pod,
+			_ *evidence.RuntimeCommand) {
+			p.Containers[0].State = evidence.StateExited
+		}), ""},
+		"starts one of which the state is unknown": {61 * time.Second, both(beforeStart("start"), func(p *evidence.Pod,
+			_ *evidence.RuntimeCommand) {
+			p.Containers[0].State = evidence.StateUnknown
+		}), "runc start (PID 200, since 03:09:29 UTC, for container main)"},
 
 		"creates the sandbox": {61 * time.Second, createsSandbox, "the shim waits for runc create (PID 200, since 03:09:29 UTC, for the pod's sandbox)"},
 		"the kubelet waits for that twice as long": {61 * time.Second, createsSandbox,
 			"the kubelet waits for twice runtimeRequestTimeout (2 minutes by default)"},
 
-		"a process is left behind":  {61 * time.Second, left, "the pod's shim is blocked: sleep (PID 201), left by a runtime command at 03:09:29 UTC, holds that command's output open"},
+		"a process is left behind": {61 * time.Second, left, "the pod's shim is blocked: sleep (PID 201), left by a runtime command at " +
+			"03:09:29 UTC, holds that command's output open"},
 		"left behind only just now": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-9 * time.Second) }), ""},
 		"started with the container, and writes to its output": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			c.Tasks[0].Probe.Started = p.DeletionRequested.Add(-time.Hour)
 		}), ""},
-		"left behind, and the shim answers":    {61 * time.Second, both(left, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[1].Task = evidence.ShimTask{} }), ""},
-		"left behind, and the shim is stopped": {61 * time.Second, both(left, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Parents[0].State = evidence.Stopped }), ""},
-		"left behind for less than that":       {59 * time.Second, left, ""},
-		"left behind, beside a hung delete":    {61 * time.Second, both(func(p *evidence.Pod, c *evidence.RuntimeCommand) { p.RuntimeCommands = append(p.RuntimeCommands, *c) }, left), "runc kill"},
+		"left behind, and the shim answers": {61 * time.Second, both(left, func(p *evidence.Pod,
+			_ *evidence.RuntimeCommand) {
+			p.Containers[1].Task = evidence.ShimTask{}
+		}), ""},
+		"left behind, and the shim is stopped": {61 * time.Second, both(left, func(p *evidence.Pod,
+			_ *evidence.RuntimeCommand) {
+			p.Parents[0].State = evidence.Stopped
+		}), ""},
+		"left behind for less than that": {59 * time.Second, left, ""},
+		"left behind, beside a hung delete": {61 * time.Second, both(func(p *evidence.Pod,
+			c *evidence.RuntimeCommand) {
+			p.RuntimeCommands = append(p.RuntimeCommands, *c)
+		}, left), "runc kill"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
@@ -240,7 +275,8 @@ func TestRuntimeCommandThatStartsNothing(t *testing.T) {
 					c.Container = "c"
 				}
 			}))
-			if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || strings.Contains(said(&v), "kubelet waits") || strings.Contains(v.Remedy, "The kubelet then handles the deletion") {
+			if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || strings.Contains(said(&v), "kubelet "+
+				"waits") || strings.Contains(v.Remedy, "The kubelet then handles the deletion") {
 				t.Errorf("%s, of the sandbox %v: %s: %s; %s", command, sandbox, v.Cause, v.Message, v.Remedy)
 			}
 		}
@@ -258,7 +294,8 @@ func TestRuntimeCommandBeforeTheStart(t *testing.T) {
 			c.Container, c.Command = "c", "start"
 			p.Containers[0].State, p.Tasks = state, nil
 		}))
-		if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || !strings.Contains(v.Remedy, want) || strings.Contains(said(&v), "kubelet waits") != (state == evidence.StateCreated) {
+		if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || !strings.Contains(v.Remedy, want) || strings.Contains(said(&v),
+			"kubelet waits") != (state == evidence.StateCreated) {
 			t.Errorf("%s: %s: %s; %s", state, v.Cause, v.Message, v.Remedy)
 		}
 	}
@@ -332,10 +369,11 @@ func TestUnfinishedDelete(t *testing.T) {
 		"one of them runs now": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			p.RuntimeCommands = []evidence.RuntimeCommand{d.Last}
 		}, "runc delete does not return, so containerd kills it"},
-		"one try":                       {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Tries = 1 }, ""},
-		"two tries, on a starved node":  {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
-		"two tries, and no pressure":    {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure = nil }, ""},
-		"three tries on a starved node": {func(p *evidence.Pod, d *evidence.Interrupted) { d.Tries, p.Node.Pressure.StarvedUntil = 3, p.Time }, "runc delete does not return, so containerd kills it"},
+		"one try":                      {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Tries = 1 }, ""},
+		"two tries, on a starved node": {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
+		"two tries, and no pressure":   {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure = nil }, ""},
+		"three tries on a starved node": {func(p *evidence.Pod, d *evidence.Interrupted) { d.Tries, p.Node.Pressure.StarvedUntil = 3, p.Time },
+			"runc delete does not return, so containerd kills it"},
 		"it moves": {func(_ *evidence.Pod, d *evidence.Interrupted) {
 			d.Last.Tasks[1].UnchangedSince = d.Seen.Add(-2 * time.Second)
 		}, ""},
@@ -451,7 +489,8 @@ func TestShimWaitsForCommands(t *testing.T) {
 				p.RuntimeCommands = nil
 			}
 		}))
-		if v, _ := d.Verdict(); v.Cause != tc.want || d.NotLookedFor("RuntimeCommandHanging") != tc.undecided || tc.want != "ShimHung" && !d.NotLookedFor("ShimHung") {
+		if v, _ := d.Verdict(); v.Cause != tc.want || d.NotLookedFor("RuntimeCommandHanging") != tc.undecided || tc.want != "ShimHung" &&
+			!d.NotLookedFor("ShimHung") {
 			t.Errorf("%s: %s, want %s; left open: %v, want %v; %s", name, v.Cause, tc.want, d.NotLookedFor("RuntimeCommandHanging"), tc.undecided, v.Message)
 		}
 	}
@@ -463,7 +502,8 @@ func unsignalled(change func(p *evidence.Pod, first *evidence.Task)) *evidence.P
 		p.Time = p.Deadline.Add(40 * time.Second)
 		first.Caught = bitTERM
 		p.Containers[0].Runtime = "io.containerd.runc.v2"
-		p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateRunning, Runtime: "io.containerd.runc.v2"})
+		p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateRunning,
+			Runtime: "io.containerd.runc.v2"})
 		p.Node.Pressure = &evidence.Pressure{}
 		p.KillFailures = []evidence.KillFailure{kubeletSays(p, unsignalledAnswer)}
 		change(p, first)

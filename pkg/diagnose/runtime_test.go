@@ -158,7 +158,8 @@ func TestPhases(t *testing.T) {
 			p.Tasks = []evidence.Task{task(100, 50, "runc:[2:INIT]", evidence.Sleeping, "openat")}
 		}, diagnose.Startup},
 		"a container has been created, and another one runs": {func(p *evidence.Pod) {
-			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning}, {Name: "second", Kind: evidence.App, ID: "d", State: evidence.StateCreated, Waiting: true}}
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning}, {Name: "second",
+				Kind: evidence.App, ID: "d", State: evidence.StateCreated, Waiting: true}}
 			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
 		}, diagnose.StopSignal},
 		"a preStop hook may run": {func(p *evidence.Pod) {
@@ -239,9 +240,11 @@ func TestZombieLeaderAndRings(t *testing.T) {
 		told   bool
 	}{
 		"a thread waits for io_uring on its way out": {"app", evidence.Uninterruptible,
-			&evidence.Probe{Wchan: "io_wq_put_and_exit", Stack: []string{"io_wq_put_and_exit", "io_uring_cancel_generic", "do_exit", "do_group_exit", "get_signal"}}, false, false},
+			&evidence.Probe{Wchan: "io_wq_put_and_exit", Stack: []string{"io_wq_put_and_exit", "io_uring_cancel_generic", "do_exit", "do_group_exit",
+				"get_signal"}}, false, false},
 		"only the thread that polls is left, and waits": {"iou-sqp-9", evidence.Uninterruptible,
-			&evidence.Probe{Flags: evidence.PFIOWorker, Wchan: "io_uring_cancel_generic", Stack: []string{"io_uring_cancel_generic", "io_sq_thread", "ret_from_fork"}}, true, false},
+			&evidence.Probe{Flags: evidence.PFIOWorker, Wchan: "io_uring_cancel_generic", Stack: []string{"io_uring_cancel_generic", "io_sq_thread",
+				"ret_from_fork"}}, true, false},
 		"only the thread that polls is left, and runs": {"iou-sqp-9", evidence.Runnable, nil, true, false},
 		"a thread that polls, and others live": {"iou-sqp-9", evidence.Sleeping,
 			&evidence.Probe{Flags: evidence.PFIOWorker, Wchan: "io_sq_thread", Stack: []string{"io_sq_thread", "ret_from_fork"}}, false, true},

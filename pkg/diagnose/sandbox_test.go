@@ -45,7 +45,8 @@ func TestSandboxStopFailing(t *testing.T) {
 	netns := func(ago time.Duration) func(*evidence.Pod) {
 		return func(p *evidence.Pod) {
 			p.KillFailures = nil
-			p.Containers[1].StatusError = "failed to get sandbox ip: check network namespace closed: remove netns: unlinkat /var/run/netns/cni-1: operation not permitted"
+			p.Containers[1].StatusError = "failed to get sandbox ip: check network namespace closed: remove netns: unlinkat " +
+				"/var/run/netns/cni-1: operation not permitted"
 			p.Containers[1].StatusErrorSince = p.Time.Add(-ago)
 		}
 	}
@@ -59,12 +60,15 @@ func TestSandboxStopFailing(t *testing.T) {
 		change func(*evidence.Pod)
 		want   string // the family and a part of the message; "" when it is not said
 	}{
-		"the network namespace":                  {says(netnsFails), "NetworkNamespace: containerd cannot remove the pod's network namespace: \"failed to remove netns: unlinkat /run/netns/cni-1: operation not permitted\""},
-		"containerd says so itself":              {netns(11 * time.Second), "NetworkNamespace: containerd cannot remove the pod's network namespace: \"remove netns: unlinkat /var/run/netns/cni-1: operation not permitted\""},
-		"it says so for nine seconds":            {netns(9 * time.Second), ""},
-		"it says so, and a container is left":    {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
-		"it says so, and Events were not listed": {both(netns(time.Minute), func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }), "NetworkNamespace: cannot remove"},
-		"it says something else":                 {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[1].StatusError = "rpc error: no such file" }), ""},
+		"the network namespace": {says(netnsFails), "NetworkNamespace: containerd cannot remove the pod's network " +
+			"namespace: \"failed to remove netns: unlinkat /run/netns/cni-1: operation not permitted\""},
+		"containerd says so itself": {netns(11 * time.Second), "NetworkNamespace: containerd cannot remove the pod's " +
+			"network namespace: \"remove netns: unlinkat /var/run/netns/cni-1: operation not permitted\""},
+		"it says so for nine seconds":         {netns(9 * time.Second), ""},
+		"it says so, and a container is left": {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
+		"it says so, and Events were not listed": {both(netns(time.Minute), func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }),
+			"NetworkNamespace: cannot remove"},
+		"it says something else": {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[1].StatusError = "rpc error: no such file" }), ""},
 		"it cannot open the file": {both(netns(time.Minute), func(p *evidence.Pod) {
 			p.Containers[1].StatusError = "failed to get sandbox ip: check network namespace closed: get netns fd: open /var/run/netns/cni-1: too many open files"
 		}), ""},
@@ -83,8 +87,10 @@ func TestSandboxStopFailing(t *testing.T) {
 		"image volumes, just past the deadline": {
 			both(says(imageBusy), func(p *evidence.Pod) { p.Deadline = p.Time.Add(-29 * time.Second) }), "",
 		},
-		"the sandbox's files": {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": containerd cannot stop the pod's sandbox: \"failed to cleanup sandbox files"},
-		"the sandbox's files, by containerd 1.7": {both(says(strings.ReplaceAll(filesFail, "sandbox \\\""+sandboxID+"\\\"", "sandbox container \\\""+sandboxID+"\\\" in \\\"SANDBOX_READY\\\" state")), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }),
+		"the sandbox's files": {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": " +
+			"containerd cannot stop the pod's sandbox: \"failed to cleanup sandbox files"},
+		"the sandbox's files, by containerd 1.7": {both(says(strings.ReplaceAll(filesFail, "sandbox \\\""+sandboxID+"\\\"", "sandbox "+
+			"container \\\""+sandboxID+"\\\" in \\\"SANDBOX_READY\\\" state")), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }),
 			": containerd cannot stop the pod's sandbox: \"failed to cleanup sandbox files"},
 		"a runtime that fails to signal":   {says(strings.ReplaceAll(filesFail, "failed to cleanup sandbox files", "unknown error after kill")), ""},
 		"no answer":                        {says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`), ""},
@@ -138,7 +144,8 @@ func TestImageVolumeUnmountBusy(t *testing.T) {
 		message, remedy string // parts; "" when it is not said
 	}{
 		"a shell of the node": {func(*evidence.Pod, *evidence.Holder) {},
-			"containerd cannot unmount an image volume of the pod (EBUSY): sleep (PID 4436) uses it (its working directory)\nThe image volume is mounted at \"/run/containerd/io.containerd.grpc.v1.cri/image-volumes/", "kill -TERM 4436"},
+			"containerd cannot unmount an image volume of the pod (EBUSY): sleep (PID 4436) uses it (its working directory)\nThe image " +
+				"volume is mounted at \"/run/containerd/io.containerd.grpc.v1.cri/image-volumes/", "kill -TERM 4436"},
 		"two of them": {func(p *evidence.Pod, h *evidence.Holder) {
 			p.Holders = append(p.Holders, *h)
 		}, "and 1 more like it", "kill -TERM"},
@@ -184,7 +191,8 @@ func TestImageVolumeUnmountBusy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := imageUsed(test.change)
 			message, remedy, c := found(p, "ImageVolumeUnmountBusy")
-			if test.message == "" && message != "" || !strings.Contains(message, test.message) || !strings.Contains(remedy, test.remedy) || message != "" && c != diagnose.Inferred {
+			if test.message == "" && message != "" || !strings.Contains(message, test.message) || !strings.Contains(remedy, test.remedy) ||
+				message != "" && c != diagnose.Inferred {
 				t.Errorf("%q, and %q (%s)", message, remedy, c)
 			}
 			if strings.Contains(test.remedy, "do not stop it") && strings.Contains(remedy, "kill -") {

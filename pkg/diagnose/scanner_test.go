@@ -56,12 +56,14 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		confidence diagnose.Confidence
 		says       string // of the message, or the remedy
 	}{
-		"the scanner is stopped": {10 * time.Second, none, "", diagnose.Proved, "the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30, of clamav-clamonacc.service), is paused"},
-		"what to do about it":    {10 * time.Second, none, "", diagnose.Proved, signalling("continue", 30, 300)},
-		"for a moment":           {9 * time.Second, none, "none", "", ""},
-		"the scanner runs":       {time.Minute, runs, "", diagnose.Proved, "the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30, of clamav-clamonacc.service), has not responded"},
-		"it is to be restarted":  {time.Minute, runs, "", diagnose.Proved, "restart clamonacc (PID 30, of clamav-clamonacc.service): its service or its pod"},
-		"it runs, and is slow":   {59 * time.Second, runs, "none", "", ""},
+		"the scanner is stopped": {10 * time.Second, none, "", diagnose.Proved, "the only fanotify permission listener (antivirus, EDR), " +
+			"clamonacc (PID 30, of clamav-clamonacc.service), is paused"},
+		"what to do about it": {10 * time.Second, none, "", diagnose.Proved, signalling("continue", 30, 300)},
+		"for a moment":        {9 * time.Second, none, "none", "", ""},
+		"the scanner runs": {time.Minute, runs, "", diagnose.Proved, "the only fanotify permission listener (antivirus, EDR), " +
+			"clamonacc (PID 30, of clamav-clamonacc.service), has not responded"},
+		"it is to be restarted": {time.Minute, runs, "", diagnose.Proved, "restart clamonacc (PID 30, of clamav-clamonacc.service): its service or its pod"},
+		"it runs, and is slow":  {59 * time.Second, runs, "none", "", ""},
 		"it answers others": {5 * time.Second, func(p *evidence.Pod, t *evidence.Task) {
 			runs(p, t)
 			p.UnchangedSince = p.Time.Add(-14*time.Minute + time.Second)
@@ -106,7 +108,8 @@ func TestFileScannerNotAnswering(t *testing.T) {
 			}
 			p.Node.ScannersError = "more than 8"
 		}, "", diagnose.Proved, "worker (PID 40), worker (PID 41), worker (PID 42) and at least 4 more"},
-		"one is known, of perhaps more": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Node.ScannersError = "denied" }, "", diagnose.Proved, "candidates: clamonacc (PID 30, of clamav-clamonacc.service) or another one"},
+		"one is known, of perhaps more": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Node.ScannersError = "denied" }, "",
+			diagnose.Proved, "candidates: clamonacc (PID 30, of clamav-clamonacc.service) or another one"},
 		"none could be read": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Scanners, p.Node.ScannersError = nil, "denied"
 		}, "", diagnose.Proved, "which one could not be read"},
@@ -145,7 +148,8 @@ func TestFileScannerNotAnswering(t *testing.T) {
 			p.UnchangedSince = p.Time.Add(-90 * time.Second)
 		}, "", diagnose.Proved, ""},
 		"a mount is to be unmounted": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
-			p.Mounts = []evidence.Mount{{ID: 7, Device: "0:50", Point: scannedDir, HostPoint: scannedDir, Type: "nfs4", Volume: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+			p.Mounts = []evidence.Mount{{ID: 7, Device: "0:50", Point: scannedDir, HostPoint: scannedDir, Type: "nfs4", Volume: "scratch",
+				Plugin: "kubernetes.io~empty-dir"}}
 		}, "", diagnose.Proved, ""},
 		"a container is yet to end": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Phase = "Running" }, "Unknown", "", ""},
 	} {
@@ -191,7 +195,8 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 		change change
 		says   string // "" where nothing is said of it
 	}{
-		"runc's child waits":  {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, "sleep (PID 201), needed to stop this pod, is blocked"},
+		"runc's child waits": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, "sleep " +
+			"(PID 201), needed to stop this pod, is blocked"},
 		"for a moment":        {9 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, ""},
 		"runc is left behind": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); c.Left = true }, ""},
 		"it executes something in a container": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
@@ -220,7 +225,11 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 			waits(p, &c.Tasks[1])
 			p.DeadlineUnsure, p.Deadline = true, p.Time.Add(-30*time.Second)
 		}, ""},
-		"it must have come long since": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); p.DeadlineUnsure = true }, "sleep (PID 201), needed to stop"},
+		"it must have come long since": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p,
+				&c.Tasks[1])
+			p.DeadlineUnsure = true
+		}, "sleep (PID 201), needed to stop"},
 		"it may be about to come": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			waits(p, &c.Tasks[1])
 			p.Deadline = p.Time.Add(-9 * time.Second)
@@ -253,7 +262,8 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 			if (i >= 0) != (tc.says != "") {
 				t.Fatalf("phase %s: %+v", d.Phase, d.Findings)
 			}
-			if v, _ := d.Verdict(); i >= 0 && (v.Cause != "FileScannerNotAnswering" || v.Confidence != diagnose.Inferred || !strings.Contains(v.Message, tc.says) || !strings.Contains(said(&v), " in fanotify_get_response")) {
+			if v, _ := d.Verdict(); i >= 0 && (v.Cause != "FileScannerNotAnswering" || v.Confidence != diagnose.Inferred ||
+				!strings.Contains(v.Message, tc.says) || !strings.Contains(said(&v), " in fanotify_get_response")) {
 				t.Errorf("verdict %s: %s", v.Cause, v.Message)
 			}
 		})
@@ -274,7 +284,8 @@ func TestFileScannerAnswersNone(t *testing.T) {
 		undecided bool
 	}{
 		"for minutes": {5 * time.Minute, none, "FileScannerNotAnswering",
-			"sleep (PID 201), needed to stop this pod, is blocked: the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30), has not responded", false},
+			"sleep (PID 201), needed to stop this pod, is blocked: the only fanotify permission listener (antivirus, EDR), clamonacc (PID " +
+				"30), has not responded", false},
 		"it waits itself at this moment": {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) {
 			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-20 * time.Second)}}
 		}, "FileScannerNotAnswering", "the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30), is itself stuck in the kernel", false},
@@ -292,8 +303,11 @@ func TestFileScannerAnswersNone(t *testing.T) {
 			th.PID, th.TID, th.PPID, th.Comm, th.Owner, th.Container = 300, 300, 50, "exe", podUID, sandboxID
 			p.RuntimeCommands, p.Tasks = nil, []evidence.Task{th}
 		}, "Unknown", "", true},
-		"a mirror pod":              {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.Mirror = true }, "Unknown", "", false},
-		"the scanner is stopped":    {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.Node.Scanners[0].State = evidence.Stopped }, "Unknown", "", true},
+		"a mirror pod": {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.Mirror = true }, "Unknown", "", false},
+		"the scanner is stopped": {5 * time.Minute, func(p *evidence.Pod,
+			_ *evidence.ScannerWaits) {
+			p.Node.Scanners[0].State = evidence.Stopped
+		}, "Unknown", "", true},
 		"between two tries":         {5 * time.Minute, ended, "", "", true},
 		"between two tries, before": {4 * time.Minute, ended, "", "", true},
 		"a wait of a while ago": {4 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) {
@@ -332,7 +346,8 @@ func TestFileScannerAnswersNone(t *testing.T) {
 func TestFileScannerBeforeTheKill(t *testing.T) {
 	late := func(p *evidence.Pod) { p.StopBegun, p.StopAwaitedUntil = true, p.DeletionRequested.Add(12*time.Second) }
 	anew := func(p *evidence.Pod) {
-		p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: p.DeletionRequested.Add(10 * time.Minute)}}
+		p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping,
+			Probe: &evidence.Probe{Started: p.DeletionRequested.Add(10 * time.Minute)}}
 	}
 	for name, tc := range map[string]struct {
 		past   time.Duration
@@ -500,7 +515,8 @@ func TestFileScannerBesideAServer(t *testing.T) {
 		d := cause.Diagnose(scanned(2*time.Minute, func(p *evidence.Pod, t *evidence.Task) {
 			const point = volumesDir + "kubernetes.io~nfs/data"
 			t.Probe.Relative = tc.relative
-			p.Mounts = []evidence.Mount{{ID: 7, Device: "0:50", Point: point, HostPoint: point, Type: "nfs4", Source: "192.0.2.1:/x", Server: "192.0.2.1", Connection: "SYN_SENT", Volume: "data", Plugin: "kubernetes.io~nfs"}}
+			p.Mounts = []evidence.Mount{{ID: 7, Device: "0:50", Point: point, HostPoint: point, Type: "nfs4", Source: "192.0.2.1:/x",
+				Server: "192.0.2.1", Connection: "SYN_SENT", Volume: "data", Plugin: "kubernetes.io~nfs"}}
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "data", Plugin: "kubernetes.io~nfs"})
 			p.Node.Kubelet.Blocked = append(p.Node.Kubelet.Blocked, evidence.Task{
 				PID: 9, TID: 12, Comm: "kubelet", Owner: "kubelet", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute),

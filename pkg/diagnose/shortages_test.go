@@ -37,7 +37,8 @@ func short(change func(p *evidence.Pod, s *evidence.Shortage)) *evidence.Pod {
 func shortContainerd(answer string, change func(p *evidence.Pod, s *evidence.Shortage)) *evidence.Pod {
 	return tornDown("", func(p *evidence.Pod) {
 		p.KillFailures = []evidence.KillFailure{kubeletSays(p, answer)}
-		p.Shortages = []evidence.Shortage{{Resource: evidence.Descriptors, Owner: "containerd", PID: 60, Limit: 1024, Used: 1024, Since: p.Time.Add(-20 * time.Second)}}
+		p.Shortages = []evidence.Shortage{{Resource: evidence.Descriptors, Owner: "containerd", PID: 60, Limit: 1024, Used: 1024,
+			Since: p.Time.Add(-20 * time.Second)}}
 		change(p, &p.Shortages[0])
 	})
 }
@@ -72,10 +73,14 @@ func TestNodeResourceExhausted(t *testing.T) {
 		want  string // the family and a part of the message; "" when it is not said
 		other string
 	}{
-		"the shim": {short(nothing), "Tasks: each attempt to stop container main fails: shim (PID 50) can start no process: cgroup system.slice/containerd.service has reached pids.max (512)\n" +
-			"pids.current has reached pids.max (512) in the cgroup of shim (PID 50), or in one above it\nThe stop failed with \"fork/exec /usr/local/sbin/runc: resource temporarily unavailable\"", ""},
-		"a group whose name is no word": {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Cgroup = "/a b; reboot" }), "Tasks: its cgroup has reached pids.max (512)", ""},
-		"runc gets too few threads": {short(says(cannotFork, "runc did not terminate successfully: exit status 2: runtime: failed to create new OS thread (have 3 already; errno=11)")),
+		"the shim": {short(nothing), "Tasks: each attempt to stop container main fails: shim (PID 50) can start no process: cgroup " +
+			"system.slice/containerd.service has reached pids.max (512)\n" +
+			"pids.current has reached pids.max (512) in the cgroup of shim (PID 50), or in one above it\nThe stop failed with \"fork/exec " +
+			"/usr/local/sbin/runc: resource temporarily unavailable\"", ""},
+		"a group whose name is no word": {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Cgroup = "/a b; reboot" }), "Tasks: its " +
+			"cgroup has reached pids.max (512)", ""},
+		"runc gets too few threads": {short(says(cannotFork, "runc did not terminate successfully: exit status 2: runtime: failed to "+
+			"create new OS thread (have 3 already; errno=11)")),
 			"Tasks: failed to create new OS thread", ""},
 		"the pod's sandbox": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.KillFailures[0].Text = strings.NewReplacer("failed to stop container", "failed to stop sandbox", `\"c\"`, `\"`+sandboxID+`\"`).Replace(p.KillFailures[0].Text)
@@ -88,16 +93,28 @@ func TestNodeResourceExhausted(t *testing.T) {
 			p.KillFailures[0].First, p.KillFailures[0].Last = s.Since.Add(-10*time.Second), s.Since
 		}), "", "RuntimeCommandFailing"},
 		"not any more, and it has not failed since": {short(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-4 * time.Second) }), "", ""},
-		"not any more, and it has failed since":     {short(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-6 * time.Second) }), "", "RuntimeCommandFailing"},
-		"one reading":                               {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Since = time.Time{} }), "", "RuntimeCommandFailing"},
-		"not any more":                              {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil }), "", "RuntimeCommandFailing"},
-		"not read":                                  {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil; p.Lack(evidence.Limits, "denied") }), "", "RuntimeCommandFailing"},
-		"of containerd":                             {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Owner = "containerd" }), "", "RuntimeCommandFailing"},
-		"of another shim":                           {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.PID = 51 }), "", "RuntimeCommandFailing"},
-		"of one of two shims":                       {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Parents = append(p.Parents, p.Parents[0]) }), "", "RuntimeCommandFailing"},
-		"of files":                                  {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Resource = evidence.Descriptors }), "", "RuntimeCommandFailing"},
-		"another error":                             {short(says(cannotFork, "permission denied")), "", "RuntimeCommandFailing"},
-		"runc says so of something else":            {short(says(cannotFork, "runc did not terminate successfully: exit status 1: flock: resource temporarily unavailable")), "", "RuntimeCommandFailing"},
+		"not any more, and it has failed since": {short(func(p *evidence.Pod,
+			s *evidence.Shortage) {
+			s.Ended = p.Time.Add(-6 * time.Second)
+		}), "", "RuntimeCommandFailing"},
+		"one reading":  {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Since = time.Time{} }), "", "RuntimeCommandFailing"},
+		"not any more": {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil }), "", "RuntimeCommandFailing"},
+		"not read": {short(func(p *evidence.Pod,
+			_ *evidence.Shortage) {
+			p.Shortages = nil
+			p.Lack(evidence.Limits, "denied")
+		}), "", "RuntimeCommandFailing"},
+		"of containerd":   {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Owner = "containerd" }), "", "RuntimeCommandFailing"},
+		"of another shim": {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.PID = 51 }), "", "RuntimeCommandFailing"},
+		"of one of two shims": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Parents = append(p.Parents,
+				p.Parents[0])
+		}), "", "RuntimeCommandFailing"},
+		"of files": {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Resource = evidence.Descriptors }),
+			"", "RuntimeCommandFailing"},
+		"another error": {short(says(cannotFork, "permission denied")), "", "RuntimeCommandFailing"},
+		"runc says so of something else": {short(says(cannotFork, "runc did not terminate successfully: exit status 1: flock: "+
+			"resource temporarily unavailable")), "", "RuntimeCommandFailing"},
 		"once, and before for another reason": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
 			other := p.KillFailures[0]
 			other.Text = strings.ReplaceAll(other.Text, cannotFork, "permission denied")
@@ -118,21 +135,35 @@ func TestNodeResourceExhausted(t *testing.T) {
 			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, p.DeletionRequested
 		}), "", ""},
 		"the shim was not asked": {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Shims, "no answer") }), "", ""},
-		"containerd": {shortContainerd(noNetns, nothing), "Descriptors: each attempt to stop the pod's sandbox fails: containerd (PID 60) has reached its open file limit (RLIMIT_NOFILE 1024)\n" +
+		"containerd": {shortContainerd(noNetns, nothing), "Descriptors: each attempt to stop the pod's sandbox fails: containerd (PID " +
+			"60) has reached its open file limit (RLIMIT_NOFILE 1024)\n" +
 			"containerd (PID 60) has all 1024 files open that it may have\nThe stop failed with \"failed to check network namespace closed", ""},
-		"containerd says so itself":                      {shortContainerd("", itself(11*time.Second)), "Descriptors: containerd (PID 60) has all 1024 files open that it may have\nThe stop failed with \"failed to get sandbox ip", ""},
-		"containerd says so for nine seconds":            {shortContainerd("", itself(9*time.Second)), "", ""},
-		"containerd says so, and may open more":          {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil })), "", ""},
-		"containerd says so, and a container is left":    {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Containers[0].State = evidence.StateRunning })), "", ""},
-		"containerd says so, and Events were not listed": {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Events, "forbidden") })), "Descriptors: failed to get sandbox ip", ""},
-		"containerd, of the whole node":                  {shortContainerd(strings.ReplaceAll(noNetns, "open files", "open files in system"), nothing), "", ""},
-		"containerd, the network":                        {shortContainerd(network(noPlugin+"open /dev/null: too many open files"), nothing), "Descriptors: containerd (PID 60)", ""},
-		"containerd, a plugin's process":                 {shortContainerd(network(noPlugin+"fork/exec /opt/cni/bin/bridge: resource temporarily unavailable"), forkless), "Tasks: containerd (PID 60) can start no process", ""},
-		"containerd, a plugin's own error":               {shortContainerd(network(`plugin type=\"calico\" failed (delete): dial tcp: resource temporarily unavailable`), forkless), "", "CNIDelFailing"},
+		"containerd says so itself": {shortContainerd("", itself(11*time.Second)), "Descriptors: containerd (PID " +
+			"60) has all 1024 files open that it may have\nThe stop failed with \"failed to get sandbox ip", ""},
+		"containerd says so for nine seconds": {shortContainerd("", itself(9*time.Second)), "", ""},
+		"containerd says so, and may open more": {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod,
+			_ *evidence.Shortage) {
+			p.Shortages = nil
+		})), "", ""},
+		"containerd says so, and a container is left": {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod,
+			_ *evidence.Shortage) {
+			p.Containers[0].State = evidence.StateRunning
+		})), "", ""},
+		"containerd says so, and Events were not listed": {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod,
+			_ *evidence.Shortage) {
+			p.Lack(evidence.Events, "forbidden")
+		})), "Descriptors: failed to get sandbox ip", ""},
+		"containerd, of the whole node": {shortContainerd(strings.ReplaceAll(noNetns, "open files", "open files in system"), nothing), "", ""},
+		"containerd, the network": {shortContainerd(network(noPlugin+"open /dev/null: too many open "+
+			"files"), nothing), "Descriptors: containerd (PID 60)", ""},
+		"containerd, a plugin's process": {shortContainerd(network(noPlugin+"fork/exec /opt/cni/bin/bridge: resource "+
+			"temporarily unavailable"), forkless), "Tasks: containerd (PID 60) can start no process", ""},
+		"containerd, a plugin's own error": {shortContainerd(network(`plugin type=\"calico\" failed (delete): dial tcp: resource temporarily unavailable`), forkless), "", "CNIDelFailing"},
 		"containerd, and a container is left": {shortContainerd(noNetns, func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Containers[0].State = evidence.StateRunning
 		}), "", ""},
-		"containerd, for nine seconds":   {shortContainerd(network(noPlugin+"pipe2: too many open files"), func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-9 * time.Second) }), "", "CNIDelFailing"},
+		"containerd, for nine seconds": {shortContainerd(network(noPlugin+"pipe2: too many open "+
+			"files"), func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-9 * time.Second) }), "", "CNIDelFailing"},
 		"containerd, of another sandbox": {shortContainerd(strings.ReplaceAll(network(noPlugin+"pipe2: too many open files"), sandboxID, "0ther"), nothing), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,9 +270,10 @@ func TestEndNotWrittenDown(t *testing.T) {
 	}
 	because := map[string]string{
 		evidence.Descriptors: "it has reached its open file limit (RLIMIT_NOFILE 1024)\ncontainerd (PID 60) has all 1024 files open that it may have",
-		evidence.Space:       "the file system of its records is full (size 40960 MiB)\nThe file system of \"/var/lib/containerd\" has less than 1 MiB free, also for root",
-		evidence.Inodes:      "the file system of its records has no free inode (of 42949672960)\nThe file system of \"/var/lib/containerd\" has no free inode",
-		evidence.ReadOnly:    "the file system of its records is read-only\nThe file system of \"/var/lib/containerd\" is read-only",
+		evidence.Space: "the file system of its records is full (size 40960 MiB)\nThe file system of \"/var/lib/containerd\" has " +
+			"less than 1 MiB free, also for root",
+		evidence.Inodes:   "the file system of its records has no free inode (of 42949672960)\nThe file system of \"/var/lib/containerd\" has no free inode",
+		evidence.ReadOnly: "the file system of its records is read-only\nThe file system of \"/var/lib/containerd\" is read-only",
 	}
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod, s *evidence.Shortage)
@@ -265,7 +297,8 @@ func TestEndNotWrittenDown(t *testing.T) {
 		}, "ExitEventLost"},
 		"its disk is full, and files are used up since later": {func(p *evidence.Pod, s *evidence.Shortage) {
 			on(evidence.Space)(p, s)
-			p.Shortages = append(p.Shortages, evidence.Shortage{Owner: "containerd", Resource: evidence.Descriptors, PID: 60, Limit: 1024, Since: p.Time.Add(-31 * time.Second)})
+			p.Shortages = append(p.Shortages, evidence.Shortage{Owner: "containerd", Resource: evidence.Descriptors, PID: 60, Limit: 1024,
+				Since: p.Time.Add(-31 * time.Second)})
 		}, "NodeResourceExhausted"},
 		"its disk is full, and for a reading there was room": {func(p *evidence.Pod, s *evidence.Shortage) {
 			on(evidence.Space)(p, s)
@@ -302,7 +335,8 @@ func TestEndNotWrittenDown(t *testing.T) {
 			})
 			d := cause.Diagnose(p)
 			v, _ := d.Verdict()
-			if v.Cause != test.want || v.Cause == "NodeResourceExhausted" && !strings.HasPrefix(said(&v), "containerd cannot record that container main exited: "+because[v.Family]+"\n") {
+			if v.Cause != test.want || v.Cause == "NodeResourceExhausted" && !strings.HasPrefix(said(&v), "containerd cannot record that "+
+				"container main exited: "+because[v.Family]+"\n") {
 				t.Errorf("%s: %q, want %s", v.Cause, said(&v), test.want)
 			}
 		})
@@ -425,19 +459,23 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		pod  *evidence.Pod
 		want string // the family and a part of the message; "" when it is not said
 	}{
-		"read-only":                    {readOnly(), "ReadOnly: the file system of the kubelet's directory \"/var/lib/kubelet\" is read-only, " + checkpoint + "\nAll containers of the pod have exited\n"},
-		"full":                         {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of the kubelet's directory \"/var/lib/kubelet\" is full (size 4 MiB)"},
-		"without inodes":               {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no free inode (of 500)"},
-		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: kubelet (PID 9) has reached its open file limit (RLIMIT_NOFILE 1024), " + checkpoint},
+		"read-only": {readOnly(), "ReadOnly: the file system of the kubelet's directory \"/var/lib/kubelet\" is " +
+			"read-only, " + checkpoint + "\nAll containers of the pod have exited\n"},
+		"full": {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of the kubelet's directory " +
+			"\"/var/lib/kubelet\" is full (size 4 MiB)"},
+		"without inodes": {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no free inode (of 500)"},
+		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: kubelet (PID 9) has reached its open " +
+			"file limit (RLIMIT_NOFILE 1024), " + checkpoint},
 		"part of another program": {readOnly(lacks(evidence.Descriptors, 1024), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.Process.Comm = "k3s-server"
 		}), "Descriptors: k3s-server (PID 9) has reached its open file limit (RLIMIT_NOFILE 1024)"},
 		"started anew since": {readOnly(lacks(evidence.Descriptors, 1024), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.Process.PID, p.Node.Kubelet.Process.Comm = 10, "k3s-server"
 		}), "Descriptors: kubelet (PID 9) has reached its open file limit"},
-		"no file to open, and silent": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: so the kubelet does not complete the deletion, though all containers have exited"},
-		"silent for another reason":   {readOnly(lacks(evidence.Descriptors, 1024), silent(40*time.Second)), ""},
-		"not for long":                {readOnly(lacks(evidence.Descriptors, 1024), began(30*time.Second), silent(65*time.Second)), ""},
+		"no file to open, and silent": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: so the " +
+			"kubelet does not complete the deletion, though all containers have exited"},
+		"silent for another reason": {readOnly(lacks(evidence.Descriptors, 1024), silent(40*time.Second)), ""},
+		"not for long":              {readOnly(lacks(evidence.Descriptors, 1024), began(30*time.Second), silent(65*time.Second)), ""},
 		"silent, and it answers": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.Answers, p.Node.Kubelet.SilentSince = true, time.Time{}
 		}), ""},
@@ -465,25 +503,29 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"with a driver that is away": {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
 		}), "ReadOnly: " + checkpoint},
-		"attempts of others succeed":           {readOnly(left(900<<10), succeeds(10*time.Second)), ""},
-		"they succeeded before that":           {readOnly(left(900<<10), succeeds(69*time.Second)), "Space: " + checkpoint},
-		"before the containers had ended":      {readOnly(left(900<<10), began(90*time.Second), succeeds(80*time.Second)), "Space: " + checkpoint},
-		"little room, and a driver fails":      {readOnly(left(64<<10), answers), ""},
-		"no room, and a driver fails":          {readOnly(left(60<<10), answers), "Space: " + checkpoint},
-		"read-only, and a driver fails":        {readOnly(answers), "ReadOnly: " + checkpoint},
-		"little room":                          {readOnly(left(900 << 10)), "Space: " + checkpoint},
-		"little room, and a driver has failed": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) { released(p, draDriver, "Internal", 69*time.Second) }), "Space: " + checkpoint},
+		"attempts of others succeed":      {readOnly(left(900<<10), succeeds(10*time.Second)), ""},
+		"they succeeded before that":      {readOnly(left(900<<10), succeeds(69*time.Second)), "Space: " + checkpoint},
+		"before the containers had ended": {readOnly(left(900<<10), began(90*time.Second), succeeds(80*time.Second)), "Space: " + checkpoint},
+		"little room, and a driver fails": {readOnly(left(64<<10), answers), ""},
+		"no room, and a driver fails":     {readOnly(left(60<<10), answers), "Space: " + checkpoint},
+		"read-only, and a driver fails":   {readOnly(answers), "ReadOnly: " + checkpoint},
+		"little room":                     {readOnly(left(900 << 10)), "Space: " + checkpoint},
+		"little room, and a driver has failed": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) {
+			released(p, draDriver,
+				"Internal", 69*time.Second)
+		}), "Space: " + checkpoint},
 		"little room, and a driver is away": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
 		}), ""},
-		"a volume":                         {readOnly(volume(10 * time.Second)), `ReadOnly: the file system of the kubelet's directory "/var/lib/kubelet" is read-only, so the kubelet cannot tear down volume "scratch"`},
-		"a volume on a full disk":          {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
-		"a volume of before":               {readOnly(volume(69 * time.Second)), ""},
-		"a CSI driver that nobody reaches": {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish(evidence.CallUnanswered, 10*time.Second)), noVolume},
-		"a CSI driver's own error":         {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 10*time.Second)), ""},
-		"a CSI driver's error of before":   {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 69*time.Second)), noVolume},
-		"a CSI driver, read-only":          {readOnly(volume(10*time.Second), unpublish("Internal", 10*time.Second)), `ReadOnly: the kubelet cannot tear down volume "pvc-1"`},
-		"no volume is left":                {readOnly(volume(10*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) { p.Volumes = nil }), ""},
+		"a volume":                {readOnly(volume(10 * time.Second)), `ReadOnly: the file system of the kubelet's directory "/var/lib/kubelet" is read-only, so the kubelet cannot tear down volume "scratch"`},
+		"a volume on a full disk": {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
+		"a volume of before":      {readOnly(volume(69 * time.Second)), ""},
+		"a CSI driver that nobody reaches": {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second),
+			unpublish(evidence.CallUnanswered, 10*time.Second)), noVolume},
+		"a CSI driver's own error":       {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 10*time.Second)), ""},
+		"a CSI driver's error of before": {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 69*time.Second)), noVolume},
+		"a CSI driver, read-only":        {readOnly(volume(10*time.Second), unpublish("Internal", 10*time.Second)), `ReadOnly: the kubelet cannot tear down volume "pvc-1"`},
+		"no volume is left":              {readOnly(volume(10*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) { p.Volumes = nil }), ""},
 	} {
 		d := cause.Diagnose(test.pod)
 		f, _ := d.Verdict()
@@ -491,7 +533,8 @@ func TestKubeletResourceExhausted(t *testing.T) {
 			t.Errorf("%s: %s: %s", name, f.Cause, f.Message)
 			continue
 		}
-		if family, part, _ := strings.Cut(test.want, ": "); test.want != "" && (f.Family != family || !strings.Contains(said(&f), part) || f.Confidence != diagnose.Inferred) {
+		if family, part, _ := strings.Cut(test.want, ": "); test.want != "" && (f.Family != family || !strings.Contains(said(&f), part) ||
+			f.Confidence != diagnose.Inferred) {
 			t.Errorf("%s: %s, %s: %s", name, f.Confidence, f.Family, f.Message)
 		}
 	}
@@ -599,7 +642,8 @@ func TestCheckpointUncounted(t *testing.T) {
 	} {
 		d := cause.Diagnose(unpreparing(4*time.Minute, func(p *evidence.Pod) {
 			p.ResourceClaims, p.Claims = 0, nil
-			p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.ReadOnly, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet", Since: p.Time.Add(-3 * time.Minute)}}
+			p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.ReadOnly, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet",
+				Since: p.Time.Add(-3 * time.Minute)}}
 			p.Node.Kubelet.VolumeCallsError, p.Node.Kubelet.VolumeCallsRead = "refused", time.Time{}
 			test.change(p)
 		}))

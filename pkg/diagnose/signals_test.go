@@ -197,14 +197,20 @@ func TestStopSignals(t *testing.T) {
 			p.UnchangedSince = p.Time
 		}, "", ""},
 
-		"trap, dash, child in the foreground":          {trap("dash", func(*evidence.Pod, *evidence.Task) {}), "ShellPID1TrapDeferred", diagnose.Proved},
-		"trap, bash, child in the foreground":          {trap("bash", func(*evidence.Pod, *evidence.Task) {}), "ShellPID1TrapDeferred", diagnose.Inferred},
-		"trap, child in the background":                {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Ignored = bitINT | bitQUIT }), "", ""},
-		"trap, child with handlers of its own":         {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught = bitINT }), "", ""},
-		"trap, child in a group of its own":            {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Group = 101 }), "", ""},
-		"trap, child not looked at":                    {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe = nil }), "", ""},
-		"trap at work since the signal":                {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(time.Second) }), "", ""},
-		"trap, child that may end before the deadline": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(-5 * time.Second) }), "", ""},
+		"trap, dash, child in the foreground":  {trap("dash", func(*evidence.Pod, *evidence.Task) {}), "ShellPID1TrapDeferred", diagnose.Proved},
+		"trap, bash, child in the foreground":  {trap("bash", func(*evidence.Pod, *evidence.Task) {}), "ShellPID1TrapDeferred", diagnose.Inferred},
+		"trap, child in the background":        {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Ignored = bitINT | bitQUIT }), "", ""},
+		"trap, child with handlers of its own": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught = bitINT }), "", ""},
+		"trap, child in a group of its own":    {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Group = 101 }), "", ""},
+		"trap, child not looked at":            {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe = nil }), "", ""},
+		"trap at work since the signal": {trap("bash", func(_ *evidence.Pod,
+			c *evidence.Task) {
+			c.Probe.Started = requested.Add(time.Second)
+		}), "", ""},
+		"trap, child that may end before the deadline": {trap("bash", func(_ *evidence.Pod,
+			c *evidence.Task) {
+			c.Probe.Started = requested.Add(-5 * time.Second)
+		}), "", ""},
 		"no trap": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Comm, t.Probe.Exe, t.Probe.Syscall = "sh", "dash", "wait4"
 			p.Tasks = append(p.Tasks, task(101, 100, "server", evidence.Sleeping, "epoll_wait"))
@@ -289,10 +295,17 @@ func TestStopSignals(t *testing.T) {
 		}, "SlowShutdown", diagnose.Proved},
 
 		// Shells and what they run.
-		"trap, dash, python in the foreground": {trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "python3.11" }), "ShellPID1TrapDeferred", diagnose.Proved},
-		"trap, bash, python in the foreground": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "python3.11" }), "ShellPID1TrapDeferred", diagnose.Inferred},
-		"trap, bash, node, wherever it runs":   {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }), "", ""},
-		"trap, dash, node in the foreground":   {trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }), "ShellPID1TrapDeferred", diagnose.Proved},
+		"trap, dash, python in the foreground": {trap("dash", func(_ *evidence.Pod, c *evidence.Task) {
+			c.Caught, c.Probe.Exe = bitINT,
+				"python3.11"
+		}), "ShellPID1TrapDeferred", diagnose.Proved},
+		"trap, bash, python in the foreground": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) {
+			c.Caught, c.Probe.Exe = bitINT,
+				"python3.11"
+		}), "ShellPID1TrapDeferred", diagnose.Inferred},
+		"trap, bash, node, wherever it runs": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }), "", ""},
+		"trap, dash, node in the foreground": {trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }),
+			"ShellPID1TrapDeferred", diagnose.Proved},
 		"trap, bash, what it has started for >(tee) is older than the server": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
 			tee := task(102, 100, "tee", evidence.Sleeping, "read")
 			tee.Probe.Start = c.Probe.Start
@@ -482,13 +495,15 @@ func TestStopSignals(t *testing.T) {
 			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Uninterruptible, UnchangedSince: requested}
 		}, "", ""},
 		"kubelet started anew since the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
-			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping,
+				Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
 		}, "", ""},
 		"kubelet unwell": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Kubelet.Health = "[-]syncloop failed: sync Loop took longer than expected"
 		}, "", ""},
 		"kubelet well": {func(p *evidence.Pod, _ *evidence.Task) {
-			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(-time.Hour)}}
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping,
+				Probe: &evidence.Probe{Started: requested.Add(-time.Hour)}}
 			p.Node.Kubelet.Health = "ok"
 		}, "SignalDroppedByPID1", diagnose.Proved},
 		"shim stopped, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
@@ -562,7 +577,8 @@ func TestStopSignals(t *testing.T) {
 		"its postStart hook runs": {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].Waiting = true }, "", ""},
 		"killed at the deadline of a kubelet that was started anew": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
-			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping,
+				Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
 			gone(p, 137, 0)
 		}, "", ""},
 		"an init container drops the signal, the others are not there yet": {func(p *evidence.Pod, _ *evidence.Task) {
@@ -690,7 +706,8 @@ func TestStopSignals(t *testing.T) {
 		}, "SlowShutdown", diagnose.Proved},
 		"the pod's group is throttled by another container": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
-			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, CPU: &evidence.CPU{Millis: 2000, RecentMillis: 2000, ThrottledSince: requested}})
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, CPU: &evidence.CPU{Millis: 2000, RecentMillis: 2000,
+				ThrottledSince: requested}})
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
 		"killed at the deadline, takes signals with signalfd": {func(p *evidence.Pod, t *evidence.Task) {
@@ -863,7 +880,8 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 		"its preStop hook sleeps, and the kubelet was started anew": {func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 30, 2*time.Second)
-			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping,
+				Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
 		}, "", ""},
 		"its preStop hook sleeps, and the kubelet is stopped": {func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 30, 2*time.Second)
@@ -1064,7 +1082,8 @@ func TestStopSignals(t *testing.T) {
 			p.Node.Kubelet.Health = "ok"
 		}, "SignalDroppedByPID1", diagnose.Proved},
 		"kubelet started just before the deletion, by a clock that is behind": {func(p *evidence.Pod, _ *evidence.Task) {
-			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(-2 * time.Second)}}
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping,
+				Probe: &evidence.Probe{Started: requested.Add(-2 * time.Second)}}
 		}, "", ""},
 		"shim does not answer, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].Task = evidence.ShimTask{UnansweredSince: requested.Add(-5 * time.Second), Attempts: 2}
@@ -1113,13 +1132,15 @@ func TestStopSignals(t *testing.T) {
 		"another container of the pod is held down by memory.high": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			p.Cgroups[0].Memory = &evidence.Memory{Current: 10 << 20}
-			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, Memory: &evidence.Memory{Current: 64 << 20, High: 60 << 20, StalledSince: requested}})
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, Memory: &evidence.Memory{Current: 64 << 20,
+				High: 60 << 20, StalledSince: requested}})
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
 		"the container is what the pod's memory.high holds down": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			p.Cgroups[0].Memory = &evidence.Memory{Current: 50 << 20}
-			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, Memory: &evidence.Memory{Current: 64 << 20, High: 60 << 20, StalledSince: requested}})
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, Memory: &evidence.Memory{Current: 64 << 20,
+				High: 60 << 20, StalledSince: requested}})
 			gone(p, 137, 0)
 		}, "ShutdownThrottled", diagnose.Inferred},
 		"what somebody has executed there dumps core": {func(p *evidence.Pod, t *evidence.Task) {
@@ -1295,7 +1316,8 @@ func TestGracePeriodOver(t *testing.T) {
 func TestPreStopHookOfTheKubelet(t *testing.T) {
 	const sleep = "container main: its preStop hook (sleep of 30s) ran from 03:00:00 UTC and used up the grace period of 30s. " +
 		"SIGTERM came only then, two seconds before SIGKILL killed the program at 03:00:32 UTC"
-	const request = "container main: its preStop hook (HTTP request to port 8080 of the pod) had no response from 03:00:01 UTC and used up the grace period of 30s. " +
+	const request = "container main: its preStop hook (HTTP request to port 8080 of the pod) had no response from 03:00:01 UTC and " +
+		"used up the grace period of 30s. " +
 		"SIGTERM came only then, two seconds before SIGKILL killed the program at 03:00:32 UTC"
 	for want, change := range map[string]func(p *evidence.Pod, _ *evidence.Task){
 		sleep:   func(p *evidence.Pod, _ *evidence.Task) { sleepy(p, 30, 2*time.Second) },

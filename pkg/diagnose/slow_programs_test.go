@@ -67,7 +67,8 @@ func TestSlowShutdownOfRealPrograms(t *testing.T) {
 			c.Caught = bitTERM | bitINT
 			s := under(p, 102, 100, "sleep", "clock_nanosleep")
 			s.Ignored, s.Probe.Started = bitINT|bitQUIT, requested.Add(100*time.Millisecond).Add(4*time.Second)
-		}, []string{"heck what node does", "closeAllConnections"}, []string{"It was running sleep, which it had started after the deletion", "sleep (PID 102 on the node)"}, ""},
+		}, []string{"heck what node does", "closeAllConnections"}, []string{"It was running sleep, which it had started after the " +
+			"deletion", "sleep (PID 102 on the node)"}, ""},
 		"bash whose trap sleeps first, from the signal on": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "bash", "bash", "wait4"
 			under(p, 101, 100, "node", "epoll_wait").Caught = bitTERM | bitINT

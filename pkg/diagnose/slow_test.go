@@ -74,7 +74,8 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			under(p, 102, 101, "node", "epoll_wait").Caught = bitTERM
 			under(p, 103, 102, "esbuild", "futex")
 			under(p, 104, 101, "tail", "read")
-		}, diagnose.Proved, []string{"program \"npm start\"", "Its subprocess node has a handler", "node (PID 102 on the node) has a handler", "closeAllConnections"}},
+		}, diagnose.Proved, []string{"program \"npm start\"", "Its subprocess node has a handler", "node (PID 102 on the node) has a " +
+			"handler", "closeAllConnections"}},
 		"over a supervisor of one": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "s6-supervise", "ppoll").Caught = bitTERM
 			under(p, 102, 101, "nginx", "rt_sigsuspend").Caught = bitTERM | bitQUIT
@@ -126,7 +127,8 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			c := under(p, 101, 100, "wrapper", "wait4")
 			c.Caught = bitTERM
 			under(p, 102, 101, "app", "epoll_wait").Ignored = bitTERM
-		}, diagnose.Proved, []string{"wrapper (PID 101 on the node)", "It was waiting for app, which ignores SIGTERM\n", "app (PID 102 on the node) ignores SIGTERM"}},
+		}, diagnose.Proved, []string{"wrapper (PID 101 on the node)", "It was waiting for app, which ignores SIGTERM\n", "app (PID 102 " +
+			"on the node) ignores SIGTERM"}},
 
 		"bash with a trap": {shell, diagnose.Inferred, []string{
 			"Its child gunicorn did not exit: if it ran in the foreground, the shell never ran its trap\n", "gunicorn (PID 101 on the node)",
@@ -231,7 +233,8 @@ func TestSlowShutdownWithoutNetwork(t *testing.T) {
 			t.Errorf("%s: %s %s", name, v.Cause, v.Family)
 		}
 		const says = "Since 03:00:08 UTC, data on 2 TCP connections of the pod was not acknowledged"
-		if said := strings.Contains(v.Message, says) && strings.Contains(v.Remedy, "If the peers are gone, the program needs a limit. Limit its shutdown time"); said != (tc.want != "") {
+		if said := strings.Contains(v.Message, says) && strings.Contains(v.Remedy, "If the peers are gone, the program needs a limit. "+
+			"Limit its shutdown time"); said != (tc.want != "") {
 			t.Errorf("%s: %s. %s", name, v.Message, v.Remedy)
 		}
 	}

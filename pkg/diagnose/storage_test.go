@@ -58,7 +58,8 @@ func tried(p *evidence.Pod, plugin, driver string, before time.Duration) {
 
 func holder(p *evidence.Pod, comm, owner string, mount int, held time.Duration) {
 	p.Holders = append(p.Holders, evidence.Holder{
-		Task: evidence.Task{PID: 70, TID: 70, Comm: comm, Owner: owner, Cgroup: "/system.slice/backup.service"}, MountID: mount, Via: "an open file", Since: p.Time.Add(-held),
+		Task: evidence.Task{PID: 70, TID: 70, Comm: comm, Owner: owner, Cgroup: "/system.slice/backup.service"}, MountID: mount,
+		Via: "an open file", Since: p.Time.Add(-held),
 	})
 }
 
@@ -98,7 +99,8 @@ func block(p *evidence.Pod, points ...string) {
 	p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/besteffort/pod" + podUID, Version: 2}}
 	p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "pv-7", Plugin: "kubernetes.io~csi", Block: true, Driver: csiDriver}}
 	for i, point := range points {
-		p.Devices = append(p.Devices, evidence.Mount{ID: 7 + i, Device: "0:6", Root: "/loop3", Point: point, HostPoint: point, Type: "devtmpfs", Source: "udev", Volume: "pv-7", Plugin: "kubernetes.io~csi"})
+		p.Devices = append(p.Devices, evidence.Mount{ID: 7 + i, Device: "0:6", Root: "/loop3", Point: point, HostPoint: point, Type: "devtmpfs",
+			Source: "udev", Volume: "pv-7", Plugin: "kubernetes.io~csi"})
 	}
 }
 
@@ -153,7 +155,8 @@ func TestStorageCauses(t *testing.T) {
 		p.Mounts[0].Type, p.Mounts[0].Device, p.Mounts[0].Source = "fuse.gcsfuse", "0:77", "bucket"
 	}
 	inner := func(p *evidence.Pod, point string) {
-		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: point, Type: "tmpfs", Source: "tmpfs", Volume: "data", Plugin: "kubernetes.io~csi"})
+		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: point, Type: "tmpfs", Source: "tmpfs",
+			Volume: "data", Plugin: "kubernetes.io~csi"})
 	}
 	for name, tc := range map[string]struct {
 		past   time.Duration
@@ -281,7 +284,10 @@ func TestStorageCauses(t *testing.T) {
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
 			called(p, "Internal", 20*time.Second)
 		}, "CSINodeUnpublishFailing", true, nil},
-		"a driver that is there, and is not asked": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second) }, "", false, nil},
+		"a driver that is there, and is not asked": {90 * time.Second, func(p *evidence.Pod) {
+			tried(p, "kubernetes.io/csi", csiDriver,
+				20*time.Second)
+		}, "", false, nil},
 		"only the directory of the CSI volume is left": {90 * time.Second, func(p *evidence.Pod) {
 			p.Mounts = nil
 			called(p, "Internal", 20*time.Second)
@@ -290,7 +296,10 @@ func TestStorageCauses(t *testing.T) {
 
 		"the kubelet's record of a volume is lost": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true },
 			"CSIVolumeRecordLost", true, []string{`volume "data" cannot be unmounted: vol_data.json, the kubelet's record of its CSI driver, is missing or invalid`, "umount " + csiMount}},
-		"it has been lost for less than a minute": {59 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true }, "", false, nil},
+		"it has been lost for less than a minute": {59 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Driver, p.Volumes[0].NoRecord = "",
+				true
+		}, "", false, nil},
 		"it is lost, and the kubelet tries all the same": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true
 			tried(p, "kubernetes.io/csi", "", 20*time.Second)
@@ -357,7 +366,8 @@ func TestStorageCauses(t *testing.T) {
 		}, "VolumeUnmountHanging", true, []string{"Check pod kube-system/disk-x of its CSI driver"}},
 		"the kubelet waits for a FUSE daemon, and the volume is of no CSI driver": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
-			p.Mounts[0].Plugin, p.Mounts[0].Point, p.Mounts[0].HostPoint = "example.org~bucket", volumesDir+"example.org~bucket/data", volumesDir+"example.org~bucket/data"
+			p.Mounts[0].Plugin, p.Mounts[0].Point, p.Mounts[0].HostPoint = "example.org~bucket", volumesDir+"example.org~bucket/data",
+				volumesDir+"example.org~bucket/data"
 			p.Volumes[0].Plugin, p.Volumes[0].Driver = "example.org~bucket", ""
 			kubeletHangs(p, evidence.Sleeping, volumesDir+"example.org~bucket/data", 12*time.Second)
 		}, "VolumeUnmountHanging", true, []string{"Check the process that has /dev/fuse open for it"}},
@@ -427,7 +437,8 @@ func TestStorageCauses(t *testing.T) {
 			unseenNFS(p, new(0))
 			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
 		}, "", false, nil},
-		"the kubelet hangs on some NFS volume, and the server of the pod's is well": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(0)) }, "", false, nil},
+		"the kubelet hangs on some NFS volume, and the server of the pod's is " +
+			"well": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(0)) }, "", false, nil},
 		"an emptyDir cannot be removed": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/empty-dir", "", 20*time.Second) },
 			"VolumeDirTeardownFailed", true, []string{`volume "scratch"`, "kubernetes.io/empty-dir"}},
 		"an NFS volume has lost its mount, and its directory is not empty": {90 * time.Second, func(p *evidence.Pod) {
@@ -454,7 +465,8 @@ func TestStorageCauses(t *testing.T) {
 		}, "VolumeDirTeardownFailed", true, []string{`volume "scratch": `}},
 		"what is mounted inside of an emptyDir is being deleted": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[1].LastDeleted = p.Time
-			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/scratch/private", Type: "tmpfs", Volume: "scratch", Plugin: "kubernetes.io~empty-dir"})
+			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/scratch/private", Type: "tmpfs",
+				Volume: "scratch", Plugin: "kubernetes.io~empty-dir"})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
 		}, "VolumeDirTeardownFailed", true, []string{`volume "scratch": tmpfs is mounted inside`}},
 		"one of two emptyDirs cannot be removed": {90 * time.Second, func(p *evidence.Pod) {
@@ -463,7 +475,8 @@ func TestStorageCauses(t *testing.T) {
 		}, "VolumeDirTeardownFailed", false, []string{`volume "scratch", "spool": the kubelet cannot remove the directory of at least one of them`}},
 		"one of two emptyDirs has a mount inside": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
-			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/spool/private", Type: "tmpfs", Volume: "spool", Plugin: "kubernetes.io~empty-dir"})
+			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/spool/private", Type: "tmpfs",
+				Volume: "spool", Plugin: "kubernetes.io~empty-dir"})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
 		}, "VolumeDirTeardownFailed", true, []string{`volume "spool": tmpfs is mounted inside`}},
 		"a subpath is left by a kubelet of before, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
@@ -501,7 +514,8 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 20*time.Second, func(*evidence.Loop) {})
 			holder(p, "qemu-nbd", "", 7, 12*time.Second)
 			p.Holders[0].Via = "the loop device /dev/loop9 on it"
-		}, "BlockVolumeUnmapFailed", true, []string{"block volume \"pv-7\" cannot be unmapped (EBUSY): qemu-nbd (PID 70, of backup.service) uses it (the loop device /dev/loop9 on it)"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"block volume \"pv-7\" cannot be unmapped (EBUSY): qemu-nbd (PID 70, of " +
+			"backup.service) uses it (the loop device /dev/loop9 on it)"}},
 		"a process has had the block device open for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			holder(p, "dd", "", 7, 9*time.Second)
@@ -554,7 +568,8 @@ func TestStorageCauses(t *testing.T) {
 				p.Holders[i].PID, p.Holders[i].Namespace = 70+i, "mnt:["+[]string{"1", "1", "2", "3"}[i]+"]"
 			}
 		}, "VolumeUnmountBusy", false, []string{
-			"node_exporter (PID 70, of backup.service) uses it (an open file), and so do falcon (PID 72, of backup.service), backup (PID 73, of backup.service) and 1 more\n",
+			"node_exporter (PID 70, of backup.service) uses it (an open file), and so do falcon (PID 72, of backup.service), backup (PID " +
+				"73, of backup.service) and 1 more\n",
 			"Find out what these processes do with the volume. Ask their owners to stop them",
 		}},
 		"more processes hold the mount than are looked for": {30 * time.Second, func(p *evidence.Pod) {
@@ -566,14 +581,16 @@ func TestStorageCauses(t *testing.T) {
 		"a process that serves the node holds it, and one that does not": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
 			holder(p, "rsync", "", 7, 12*time.Second)
-		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70)\n", "Find out what both processes do with the volume. Ask their owners to stop them or to close the volume, but not kubelet (PID 70)"}},
+		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID " +
+			"70)\n", "Find out what both processes do with the volume. Ask their owners to stop them or to close the volume, but not kubelet (PID 70)"}},
 		"a process that serves the node holds it, and three that do not": {30 * time.Second, func(p *evidence.Pod) {
 			for i, comm := range []string{"rsync", "tar", "cp", "containerd"} {
 				holder(p, comm, "", 7, 12*time.Second)
 				p.Holders[i].PID = 70 + i
 			}
 			p.Holders[3].Owner = "containerd"
-		}, "VolumeUnmountBusy", false, []string{"tar (PID 71, of backup.service), cp (PID 72, of backup.service) and 1 more\n", "Ask their owners to stop them or to close the volume, but not containerd (PID 73), which the node needs"}},
+		}, "VolumeUnmountBusy", false, []string{"tar (PID 71, of backup.service), cp (PID 72, of backup.service) and 1 more\n", "Ask " +
+			"their owners to stop them or to close the volume, but not containerd (PID 73), which the node needs"}},
 		"a process that serves the node holds it, and one that came later": {60 * time.Second, func(p *evidence.Pod) {
 			later(p, 20*time.Second)
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
@@ -608,24 +625,29 @@ func TestStorageCauses(t *testing.T) {
 		"a logical volume on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, logicalVolume)
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "dmsetup info guest-root shows what it is. Ask the volume's owner before you change it. Deactivate it when nothing is mounted from it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "dmsetup info guest-root shows what " +
+			"it is. Ask the volume's owner before you change it. Deactivate it when nothing is mounted from it"}},
 		"a logical volume on a block device, which is mounted, and one that is not": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/root", HostPoint: "/media/root", Type: "xfs", Source: "/dev/mapper/guest-root"}
 				l.Mapper = []evidence.Mapped{{Name: "guest-root", Logical: "guest/root", Mount: at}, {Name: "guest-swap", Logical: "guest/swap"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (xfs), is active on it", "On the node: dmsetup info guest-root shows what it is. Ask the volume's owner before you change it. If the mount is no longer needed: umount /media/root. Then deactivate it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (xfs), is active on it", "On the " +
+			"node: dmsetup info guest-root shows what it is. Ask the volume's owner before you change it. If the mount is no longer needed: " +
+			"umount /media/root. Then deactivate it"}},
 		"a logical volume on a block device, which is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "pool-a", Logical: "pool/a", Mount: ofAnother("254:0", "/dev/mapper/pool-a")}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume pool/a, mounted as a volume of a pod (ext4), is active on it", "Do not unmount it: the pod whose UID findmnt shows must terminate first."}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume pool/a, mounted as a volume of a pod (ext4), is active on it", "Do " +
+			"not unmount it: the pod whose UID findmnt shows must terminate first."}},
 		"the file system on a block device is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mount = ofAnother("7:9", "/dev/loop9") })
-		}, "BlockVolumeUnmapFailed", true, []string{"its ext4 file system is mounted on the node", "Do not unmount it: it is a volume of the pod whose UID findmnt shows. That pod must terminate first"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"its ext4 file system is mounted on the node", "Do not unmount it: it is a volume of " +
+			"the pod whose UID findmnt shows. That pod must terminate first"}},
 		"a logical volume on a block device came a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 4*time.Second, logicalVolume)
@@ -635,7 +657,8 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
 			flaps(p, 12*time.Second, 2, nil)
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted again and again (ext4), is active on it", "Find out what mounts it again and again"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted again and again (ext4), is active on it", "Find " +
+			"out what mounts it again and again"}},
 		"a logical volume on a block device was mounted once": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
@@ -651,7 +674,8 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
 			flaps(p, 12*time.Second, 2, &evidence.Mount{ID: 92, Device: "9:127", Point: "/media/b", HostPoint: "/media/b", Type: "ext4"})
-		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted again and again (ext4), is assembled on it", "Then stop the RAID: mdadm --stop /dev/md127"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted again and again (ext4), is assembled on it", "Then " +
+			"stop the RAID: mdadm --stop /dev/md127"}},
 		"a logical volume stays while another one comes and goes": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
@@ -683,7 +707,8 @@ func TestStorageCauses(t *testing.T) {
 				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}
 				l.UsedSince, l.Released = p.Time.Add(-12*time.Second), true
 			})
-		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another uses it, now a mount at /media/disk (ext4)", "Find out what mounts it again and again (on the node: findmnt shows the present mount)"}},
+		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another uses it, now a mount at /media/disk (ext4)", "Find out " +
+			"what mounts it again and again (on the node: findmnt shows the present mount)"}},
 		"something was on a block device until a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-4 * time.Second) })
@@ -726,7 +751,8 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "dmsetup info guest-root", "is on this device). After it, remove in this order: safe (dmsetup remove, or mdadm --stop for a RAID). The kubelet"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "dmsetup info guest-root", "is on " +
+			"this device). After it, remove in this order: safe (dmsetup remove, or mdadm --stop for a RAID). The kubelet"}},
 		"a logical volume on a device with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
@@ -736,7 +762,8 @@ func TestStorageCauses(t *testing.T) {
 		"a software RAID on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
-		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127 is assembled on it\n", "cat /proc/mdstat and lsblk show what is on it. Ask the volume's owner before you change it. Stop the RAID when nothing uses it: mdadm --stop /dev/md127. The kubelet"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127 is assembled on it\n", "cat /proc/mdstat and lsblk show what is " +
+			"on it. Ask the volume's owner before you change it. Stop the RAID when nothing uses it: mdadm --stop /dev/md127. The kubelet"}},
 		"a software RAID on a block device for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 9*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
@@ -747,7 +774,8 @@ func TestStorageCauses(t *testing.T) {
 				at := &evidence.Mount{ID: 91, Device: "9:127", Point: "/media/array", HostPoint: "/media/array", Type: "xfs", Source: "/dev/md127"}
 				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127", Mount: at}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted at /media/array (xfs), is assembled on it", "umount /media/array. Then stop the RAID: mdadm --stop /dev/md127"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted at /media/array (xfs), is assembled on it", "umount " +
+			"/media/array. Then stop the RAID: mdadm --stop /dev/md127"}},
 		"a software RAID on a block device, which is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
@@ -759,7 +787,8 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "After it, remove in this order: md127 (dmsetup remove, or mdadm --stop for a RAID)"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "After it, remove in this order: " +
+			"md127 (dmsetup remove, or mdadm --stop for a RAID)"}},
 		"a software RAID with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md_x;reboot"}} })
@@ -767,14 +796,16 @@ func TestStorageCauses(t *testing.T) {
 		"a block device of another kind on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByOther, Name: "bcache0"}} })
-		}, "BlockVolumeUnmapFailed", true, []string{"block device bcache0 is built on it", "lsblk shows what it is. Ask the volume's owner before you change it. Remove it when nothing uses it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"block device bcache0 is built on it", "lsblk shows what it is. Ask the volume's " +
+			"owner before you change it. Remove it when nothing uses it"}},
 		"a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/a b", HostPoint: "/media/a b", Type: "ext4", Source: "/dev/mapper/safe"}
 				l.Mapper = []evidence.Mapped{{Name: "safe", Mount: at}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"device-mapper device safe, mounted on the node (ext4), is active on it", "dmsetup info safe shows what it is. Ask the volume's owner before you change it. Deactivate it when nothing is mounted from it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"device-mapper device safe, mounted on the node (ext4), is active on it", "dmsetup " +
+			"info safe shows what it is. Ask the volume's owner before you change it. Deactivate it when nothing is mounted from it"}},
 		"a logical volume with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Name: "x;reboot"}} })
@@ -823,7 +854,8 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet fails to take a block device back": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			unmapped(p, 20*time.Second)
-		}, "BlockVolumeUnmapFailed", true, []string{"cannot be unmapped: the kubelet's attempts fail (plugin kubernetes.io/csi)", "grep UnmapVolume. The error names the step and the path"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"cannot be unmapped: the kubelet's attempts fail (plugin kubernetes.io/csi)", "grep " +
+			"UnmapVolume. The error names the step and the path"}},
 		"the kubelet fails to take some block device back": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 3
 			block(p, ownDevice, published)
@@ -960,8 +992,9 @@ func TestUnknownWaitsForTheGivenUp(t *testing.T) {
 		"another volume is left": {136 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "scratch", Plugin: "kubernetes.io~empty-dir"})
 		}, "Unknown"},
-		"the kubelet is not well":                   {136 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" }, "Unknown"},
-		"the kubelet tells its counts now and then": {11 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time.Add(-time.Minute) }, "Unknown"},
+		"the kubelet is not well": {136 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" }, "Unknown"},
+		"the kubelet tells its counts now and then": {11 * time.Minute,
+			func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time.Add(-time.Minute) }, "Unknown"},
 	} {
 		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
 		if v, _ := d.Verdict(); v.Cause != tc.want {
@@ -990,7 +1023,8 @@ func TestFinalizerIsNotAlone(t *testing.T) {
 			p.Mounts, p.Finalizers, p.GracePeriodSeconds = nil, []string{"example.org/a"}, 0
 			tc.change(p)
 		}))
-		if got := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "FinalizersPending" }); got != tc.want || d.Phase != diagnose.Finalizers {
+		if got := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "FinalizersPending" }); got != tc.want ||
+			d.Phase != diagnose.Finalizers {
 			t.Errorf("%s: told %t in phase %s", name, got, d.Phase)
 		}
 		v, _ := d.Verdict()
@@ -1051,8 +1085,11 @@ func TestVolumeLeftMounted(t *testing.T) {
 			called(p, "OK", 239*time.Second)
 		}, "Unknown"},
 		"one at a driver that is not known has failed": {enough, func(p *evidence.Pod) { tried(p, "kubernetes.io/csi", "", 240*time.Second) }, "Unknown"},
-		"one at another driver has, of another pod":    {enough, func(p *evidence.Pod) { tried(p, "kubernetes.io/csi", "other.example.org", 240*time.Second) }, "VolumeLeftMounted"},
-		"a call has succeeded five minutes ago":        {10 * time.Minute, func(p *evidence.Pod) { called(p, "OK", enough+30*time.Second) }, "VolumeLeftMounted"},
+		"one at another driver has, of another pod": {enough, func(p *evidence.Pod) {
+			tried(p, "kubernetes.io/csi", "other.example.org",
+				240*time.Second)
+		}, "VolumeLeftMounted"},
+		"a call has succeeded five minutes ago": {10 * time.Minute, func(p *evidence.Pod) { called(p, "OK", enough+30*time.Second) }, "VolumeLeftMounted"},
 		"an attempt has failed after the first reading of an agent that came late": {10 * time.Minute, func(p *evidence.Pod) {
 			tried(p, "kubernetes.io/csi", csiDriver, enough)
 			called(p, "OK", enough)
@@ -1092,7 +1129,8 @@ func TestVolumeLeftMounted(t *testing.T) {
 		"the kubelet was restarted while they ran": {enough, func(p *evidence.Pod) { p.Node.Kubelet.Process.Probe.Started = requested.Add(-time.Second) }, "Unknown"},
 		"it was, and one of them since": {enough, func(p *evidence.Pod) {
 			p.Node.Kubelet.Process.Probe.Started = requested.Add(-30 * time.Second)
-			p.Containers = append(p.Containers, evidence.Container{Name: "side", Kind: evidence.App, Exit: &evidence.Exit{Started: requested.Add(-20 * time.Second), At: p.Deadline}})
+			p.Containers = append(p.Containers, evidence.Container{Name: "side", Kind: evidence.App,
+				Exit: &evidence.Exit{Started: requested.Add(-20 * time.Second), At: p.Deadline}})
 		}, "VolumeLeftMounted"},
 		// An operation for the other pod comes first.
 		"another pod has one of the same name": {enough, func(p *evidence.Pod) { p.Mounts[0].Shared, p.Volumes[0].Inline = true, true }, "VolumeLeftMounted"},
@@ -1156,7 +1194,8 @@ func TestVolumeLeftMounted(t *testing.T) {
 func TestUnmountBusyAndUnpublished(t *testing.T) {
 	const again = "The kubelet then unmounts within two minutes"
 	inner := func(p *evidence.Pod) {
-		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: p.Mounts[0].Point + "/inner", Type: "tmpfs", Source: "tmpfs", Volume: "data", Plugin: "kubernetes.io~csi"})
+		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: p.Mounts[0].Point + "/inner", Type: "tmpfs",
+			Source: "tmpfs", Volume: "data", Plugin: "kubernetes.io~csi"})
 	}
 	held := func(p *evidence.Pod) { holder(p, "dd", "", 7, 12*time.Second) }
 	for name, tc := range map[string]struct {
@@ -1166,7 +1205,8 @@ func TestUnmountBusyAndUnpublished(t *testing.T) {
 		message string
 		remedy  string
 	}{
-		"a call has failed": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "Internal", 20*time.Second) }, true, "No process of the pod is left", again + "."},
+		"a call has failed": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "Internal", 20*time.Second) }, true, "No " +
+			"process of the pod is left", again + "."},
 		"no call is known to have": {90 * time.Second, held, false, "No process of the pod is left",
 			again + ", unless the CSI driver has reported the volume as unpublished. In that case, on the node: umount " + volumesDir},
 		"the counts are not known": {90 * time.Second, func(p *evidence.Pod) {
@@ -1180,7 +1220,8 @@ func TestUnmountBusyAndUnpublished(t *testing.T) {
 		"a call has, perhaps another pod's": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second); p.Node.Unmounting = 2 }, false,
 			"has since reported the volume or another one of this node as unpublished", again + ", unless the CSI driver has reported"},
 		"the kubelet has given up": {301 * time.Second, held, false,
-			"CSI driver " + csiDriver + " still reported it as unpublished, so the kubelet has not retried since ", "The kubelet does not retry. Then, on the node: umount " + volumesDir},
+			"CSI driver " + csiDriver + " still reported it as unpublished, so the kubelet has not retried since ", "The kubelet does not " +
+				"retry. Then, on the node: umount " + volumesDir},
 		"the kubelet has given up a volume with a mount inside": {301 * time.Second, inner, false,
 			"still reported it as unpublished", "innermost first, without -f or -l. The kubelet does not retry. Then, on the node: umount " + volumesDir},
 		"the kubelet itself holds it and has given up": {301 * time.Second, func(p *evidence.Pod) { holder(p, "kubelet", "kubelet", 7, 12*time.Second) }, false,
@@ -1192,7 +1233,8 @@ func TestUnmountBusyAndUnpublished(t *testing.T) {
 	} {
 		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
 		v, _ := d.Verdict()
-		if v.Cause != "VolumeUnmountBusy" || (v.Confidence == diagnose.Proved) != tc.proved || !strings.Contains(said(&v), tc.message) || !strings.Contains(v.Remedy, tc.remedy) {
+		if v.Cause != "VolumeUnmountBusy" || (v.Confidence == diagnose.Proved) != tc.proved || !strings.Contains(said(&v), tc.message) ||
+			!strings.Contains(v.Remedy, tc.remedy) {
 			t.Errorf("%s: %s %s: %s | %s", name, v.Confidence, v.Cause, v.Message, v.Remedy)
 		}
 		for i := range d.Findings {
@@ -1228,7 +1270,8 @@ func TestUnmountBusyWaitsForAnAttempt(t *testing.T) {
 			k.VolumeCallsRead = p.Time.Add(-35 * time.Second)
 			k.VolumeCallsSince = k.VolumeCallsRead
 		}, "VolumeUnmountBusy"},
-		"they are read again, and the longest pause is over": {166 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time }, "VolumeUnmountBusy"},
+		"they are read again, and the longest pause is over": {166 * time.Second,
+			func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time }, "VolumeUnmountBusy"},
 		"an init container ended an hour before": {31 * time.Second, func(p *evidence.Pod) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "init", Kind: evidence.Init, Exit: &evidence.Exit{At: p.Deadline.Add(-time.Hour)}})
 		}, "VolumeUnmountBusy"},
@@ -1279,7 +1322,8 @@ func TestVolumesLeftMounted(t *testing.T) {
 func TestUnknownOfAVolumeWithoutAHolder(t *testing.T) {
 	busy := func(change func(p *evidence.Pod)) *evidence.Pod {
 		return unmounting(15*time.Minute, func(p *evidence.Pod) {
-			p.Mounts = []evidence.Mount{{ID: 8, Device: "0:50", Point: scannedDir, HostPoint: scannedDir, Type: "tmpfs", Source: "tmpfs", Volume: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+			p.Mounts = []evidence.Mount{{ID: 8, Device: "0:50", Point: scannedDir, HostPoint: scannedDir, Type: "tmpfs", Source: "tmpfs",
+				Volume: "scratch", Plugin: "kubernetes.io~empty-dir"}}
 			p.Volumes, p.Node.Pressure = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}, new(evidence.Pressure)
 			tried(p, "kubernetes.io/empty-dir", "", 10*time.Second)
 			change(p)

@@ -20,7 +20,8 @@ func goesOn(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
 		Time: deadline.Add(past), UnchangedSince: requested, Namespace: "shop", Name: "web-0", UID: podUID, RuntimeUID: podUID,
 		Phase: "Running", DeletionRequested: requested, Deadline: deadline, GracePeriodSeconds: 30,
 		Containers: []evidence.Container{
-			{Name: "main", Kind: evidence.App, ID: "c1", State: evidence.StateRunning, Running: true, StopSignal: evidence.SIGTERM, Task: evidence.ShimTask{Status: "running", PID: 40}},
+			{Name: "main", Kind: evidence.App, ID: "c1", State: evidence.StateRunning, Running: true, StopSignal: evidence.SIGTERM,
+				Task: evidence.ShimTask{Status: "running", PID: 40}},
 			{Name: "web-0", Kind: evidence.Sandbox, ID: "5a11d", State: evidence.StateRunning},
 		},
 	}
@@ -139,7 +140,8 @@ func TestSyncLoopStalled(t *testing.T) {
 			p.Node.Kubelet.Blocked[0].UnchangedSince, p.Node.Kubelet.Health = p.Time.Add(-331*time.Second), ""
 		}, stalled, false, nil},
 		"only the kubelet says so": {6 * time.Minute, onlySaid(10 * time.Second), stalled, true,
-			[]string{"its health check (syncloop) has seen no round for at least five minutes", "is not visible, possibly a device plugin", "Deleting the plugin's pod has no effect"}},
+			[]string{"its health check (syncloop) has seen no round for at least five minutes", "is not visible, possibly a device " +
+				"plugin", "Deleting the plugin's pod has no effect"}},
 		"it said so five minutes after the deletion": {6 * time.Minute, onlySaid(10*time.Second, func(p *evidence.Pod) {
 			p.Node.Kubelet.StalledAfter = requested.Add(5*time.Minute + 10*time.Second)
 		}), stalled, true, nil},
@@ -173,11 +175,14 @@ func TestSyncLoopStalled(t *testing.T) {
 			}}
 		}), "", false, nil},
 		"it says so, and a thread that could not be asked hangs": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
-			p.Node.Kubelet.Blocked = []evidence.Task{{PID: 9, TID: 11, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-3 * time.Second), UnchangedUntil: p.Time}}
+			p.Node.Kubelet.Blocked = []evidence.Task{{PID: 9, TID: 11, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-3 * time.Second),
+				UnchangedUntil: p.Time}}
 		}), "", false, nil},
-		"it says so, and not all of its threads could be read": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.Error = "denied" }), "", false, nil},
+		"it says so, and not all of its threads could be read": {6 * time.Minute, onlySaid(time.Minute,
+			func(p *evidence.Pod) { p.Node.Kubelet.Error = "denied" }), "", false, nil},
 		// The loop skips its rounds while PLEG is not healthy.
-		"it says so, and that the node is not ready": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Ready.Status = "False" }), "", false, nil},
+		"it says so, and that the node is not ready": {6 * time.Minute, onlySaid(time.Minute,
+			func(p *evidence.Pod) { p.Node.Ready.Status = "False" }), "", false, nil},
 		"it says so, and the node is ready since a moment": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
 			p.Node.Ready.Transition = p.Time.Add(-19 * time.Second)
 		}), "", false, nil},
@@ -188,18 +193,27 @@ func TestSyncLoopStalled(t *testing.T) {
 		"it says so, and SIGKILL is sent": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
 			p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL, bitKILL
 		}), "", false, nil},
-		"it says so, and containerd is silent": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Containerd.Error = "no answer" }), "", false, nil},
-		"it says so, and has tried to stop it": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }), "", false, nil},
+		"it says so, and containerd is silent": {6 * time.Minute, onlySaid(time.Minute,
+			func(p *evidence.Pod) { p.Node.Containerd.Error = "no answer" }), "", false, nil},
+		"it says so, and has tried to stop it": {6 * time.Minute, onlySaid(time.Minute,
+			func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }), "", false, nil},
 		"it says so, and is stopped": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
 			k := p.Node.Kubelet.Process
 			k.State, k.UnchangedSince, k.UnchangedUntil = evidence.Stopped, p.Time.Add(-time.Minute), p.Time
 		}), "KubeletDown", true, nil},
-		"it says so of a static pod":         {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Mirror = true }), "", false, nil},
-		"it has not begun with the pod":      {6 * time.Minute, onlySaid(time.Minute, notBegun), stalled, true, []string{"its health check (syncloop) has seen no round"}},
-		"it has not begun, and hangs there":  {6 * time.Minute, func(p *evidence.Pod) { notBegun(p); p.Node.Kubelet.Health = "failing checks: syncloop" }, stalled, true, []string{"gcsfuse"}},
-		"it has not begun, and may hang":     {70 * time.Second, notBegun, "", false, nil},
-		"it has begun with the pod":          {6 * time.Minute, onlySaid(time.Minute, notBegun, func(p *evidence.Pod) { p.Containers[0].Waiting = true }), "", false, nil},
-		"it has not begun, but left a group": {6 * time.Minute, onlySaid(time.Minute, notBegun, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/x"}} }), "", false, nil},
+		"it says so of a static pod": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Mirror = true }), "", false, nil},
+		"it has not begun with the pod": {6 * time.Minute, onlySaid(time.Minute, notBegun), stalled, true, []string{"its health " +
+			"check (syncloop) has seen no round"}},
+		"it has not begun, and hangs there": {6 * time.Minute, func(p *evidence.Pod) {
+			notBegun(p)
+			p.Node.Kubelet.Health = "failing " +
+				"checks: syncloop"
+		}, stalled, true, []string{"gcsfuse"}},
+		"it has not begun, and may hang": {70 * time.Second, notBegun, "", false, nil},
+		"it has begun with the pod": {6 * time.Minute, onlySaid(time.Minute, notBegun,
+			func(p *evidence.Pod) { p.Containers[0].Waiting = true }), "", false, nil},
+		"it has not begun, but left a group": {6 * time.Minute, onlySaid(time.Minute, notBegun,
+			func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/x"}} }), "", false, nil},
 		"it is a static pod": {6 * time.Minute, func(p *evidence.Pod) {
 			p.Mirror, p.Node.Kubelet.Health = true, "failing checks: syncloop"
 		}, "", false, nil},
@@ -249,7 +263,8 @@ func TestSyncLoopMayStall(t *testing.T) {
 		if got := d.NotLookedFor("KubeletSyncLoopStalled"); got != tc.want {
 			t.Errorf("%s: undecided %v", name, got)
 		}
-		if v, _ := d.Verdict(); tc.want && (v.Cause != "Unknown" || strings.Contains(said(&v), "Ruled out: the known causes of") && !strings.Contains(said(&v), "Only partly checked: the known causes of kubelet")) {
+		if v, _ := d.Verdict(); tc.want && (v.Cause != "Unknown" || strings.Contains(said(&v), "Ruled out: the known causes "+
+			"of") && !strings.Contains(said(&v), "Only partly checked: the known causes of kubelet")) {
 			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
 		}
 	}

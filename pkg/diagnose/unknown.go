@@ -46,7 +46,8 @@ var Unrecognised = &Rule{
 			"first": {
 				{Variant: Uncalled, Text: "repair {refuser}: the API server cannot call it. Then on the node: {log}"},
 				{Variant: doneOnNode, Text: "check {refuser}: nodeagent's update of this pod fails because of it. Then on the node: {log}"},
-				{Variant: readingHangs, Text: "on the node, as root: cat /proc/PID/task/*/stack (PID: that of /nodeagent run). With fanotify_ functions an antivirus or EDR does not respond"},
+				{Variant: readingHangs, Text: "on the node, as root: cat /proc/PID/task/*/stack (PID: that of /nodeagent run). With fanotify_ " +
+					"functions an antivirus or EDR does not respond"},
 				{Variant: noHolder, Text: "on the node: {unmounts}. If busy: losetup -a; swapon --show; exportfs -v"},
 				{Text: "on the node: {log} shows the kubelet's last errors"},
 			},
@@ -86,7 +87,8 @@ var Unrecognised = &Rule{
 					"One in another mount namespace may be missed. " +
 					"A file that is mapped and not open any more, a socket, or a loop device on one of its files may hold the volume. " +
 					"So may a swap file, or the kernel's NFS server. nodeagent looks for none of these. Or the kubelet fails for another reason.",
-				Remedy: "On the node, read why each attempt failed: {unmounts}. If the target is busy: losetup -a lists loop devices, swapon --show swap files, exportfs -v NFS exports. " +
+				Remedy: "On the node, read why each attempt failed: {unmounts}. If the target is busy: losetup -a lists loop devices, swapon " +
+					"--show swap files, exportfs -v NFS exports. " +
 					"For programs that have mapped a file: timeout -s KILL 10 grep -l PATH /proc/[0-9]*/maps (PATH: the volume's, in the container and on the node). " +
 					"Keep the timeout: reading the maps of a hung program may hang. " +
 					"Save the evidence for an issue: {capture}.",
@@ -109,7 +111,8 @@ var Unrecognised = &Rule{
 					"Check that the runtime's own process runs: qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,args. " +
 					"The runtime's own tools show what happens inside. " +
 					"Save the evidence for an issue: {capture}.",
-				Danger: "Do not force delete before you know what holds the pod. Killing the virtual machine's process ends all containers of the pod, and may leave devices bound to it.",
+				Danger: "Do not force delete before you know what holds the pod. Killing the virtual machine's process ends all containers of " +
+					"the pod, and may leave devices bound to it.",
 			},
 		},
 	},

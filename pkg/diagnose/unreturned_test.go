@@ -70,7 +70,8 @@ func after(e *evidence.Pod, by time.Duration) *evidence.Pod {
 
 // lookOn has a case look at a pod every two seconds between two times after a fixture, and returns the last reading. see is told
 // what stands then.
-func lookOn(c *verdict.Case, last *evidence.Pod, from, to time.Duration, read func(by time.Duration) *evidence.Pod, see func(by time.Duration, d *diagnose.Diagnosis, stands string)) *evidence.Pod {
+func lookOn(c *verdict.Case, last *evidence.Pod, from, to time.Duration, read func(by time.Duration) *evidence.Pod,
+	see func(by time.Duration, d *diagnose.Diagnosis, stands string)) *evidence.Pod {
 	for by := from; by < to; by += 2 * time.Second {
 		p := read(by)
 		p.Since(last)

@@ -42,11 +42,14 @@ func TestExitEventLost(t *testing.T) {
 		change func(p *evidence.Pod, c *evidence.Container)
 		want   string // what the message says besides that it is lost; "" when it is not
 	}{
-		"the shim says that it has stopped": {func(*evidence.Pod, *evidence.Container) {}, "The CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\nThe shim (PID 50) says stopped\n" +
+		"the shim says that it has stopped": {func(*evidence.Pod, *evidence.Container) {}, "The CRI status of containerd (v1.7.20) says " +
+			"running, but the kernel shows no process of container main\nThe shim (PID 50) says stopped\n" +
 			"containerd v1.7.20 is known to lose the exit of a container: containerd issue #11634, fixed in 1.7.34"},
-		"the shim says that it runs": {runs, "and so does its shim (PID 50)\nThe CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\nThe shim (PID 50) says running\n" +
+		"the shim says that it runs": {runs, "and so does its shim (PID 50)\nThe CRI status of containerd (v1.7.20) says running, but " +
+			"the kernel shows no process of container main\nThe shim (PID 50) says running\n" +
 			"containerd v1.7.20 is known to lose the exit of a container: containerd issue #10589, fixed in 1.7.22"},
-		"there is no task": {absent, "The CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\ncontainerd has no task for it"},
+		"there is no task": {absent, "The CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container " +
+			"main\ncontainerd has no task for it"},
 		"the shim says that it runs, and has runc execute something": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "exec", Container: c.ID}}
@@ -63,7 +66,8 @@ func TestExitEventLost(t *testing.T) {
 			runs(p, c)
 			p.Node.Containerd.Version = "v1.7.22"
 		}, "The CRI status of containerd (v1.7.22) says running"},
-		"a version of a distribution": {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Version = "1.7.12-0ubuntu4" }, "The CRI status of containerd (1.7.12-0ubuntu4) says running"},
+		"a version of a distribution": {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Version = "1.7.12-0ubuntu4" },
+			"The CRI status of containerd (1.7.12-0ubuntu4) says running"},
 		"a bug that is not fixed": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			behind(p)
@@ -76,7 +80,8 @@ func TestExitEventLost(t *testing.T) {
 		"a thread of the shim hangs": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Blocked = []evidence.Task{blockedIn(p, 50, 30*time.Second)}
-		}, "The shim (PID 50) says running, and thread 57 of the shim is in D state in fanotify_handle_event\ncontainerd v1.7.20 is known to lose the exit of a container: containerd issue #10589, fixed in 1.7.22"},
+		}, "The shim (PID 50) says running, and thread 57 of the shim is in D state in fanotify_handle_event\ncontainerd v1.7.20 is " +
+			"known to lose the exit of a container: containerd issue #10589, fixed in 1.7.22"},
 		"a thread of the shim has hung for 29 seconds": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Blocked = []evidence.Task{blockedIn(p, 50, 29*time.Second)}
@@ -123,7 +128,10 @@ func TestExitEventLost(t *testing.T) {
 		"containerd has failed":                           {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Error = "no" }, ""},
 		"the record says that it has exited":              {func(_ *evidence.Pod, c *evidence.Container) { c.State = evidence.StateExited }, ""},
 		"somebody held its output until five minutes ago": {func(p *evidence.Pod, c *evidence.Container) { c.Task.HeldUntil = p.Time.Add(-5 * time.Minute) }, ""},
-		"somebody held its output until six minutes ago":  {func(p *evidence.Pod, c *evidence.Container) { c.Task.HeldUntil = p.Time.Add(-6 * time.Minute) }, "fixed in 1.7.34"},
+		"somebody held its output until six minutes ago": {func(p *evidence.Pod,
+			c *evidence.Container) {
+			c.Task.HeldUntil = p.Time.Add(-6 * time.Minute)
+		}, "fixed in 1.7.34"},
 		"runc was at work about it until 29 seconds ago": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			c.Task.CommandedUntil = p.Time.Add(-29 * time.Second)
@@ -200,7 +208,8 @@ func TestUnknownTellsTheViews(t *testing.T) {
 	})
 	d := cause.Diagnose(p)
 	v, _ := d.Verdict()
-	if v.Cause != "Unknown" || !strings.Contains(v.Message, ". Container states disagree: main (containerd's record: running, the shim: stopped, the kernel: no process)") {
+	if v.Cause != "Unknown" || !strings.Contains(v.Message, ". Container states disagree: main (containerd's record: running, the "+
+		"shim: stopped, the kernel: no process)") {
 		t.Errorf("%s: %s", v.Cause, v.Message)
 	}
 	p.Containers[0].Runtime = "io.containerd.kata.v2"

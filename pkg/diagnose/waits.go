@@ -48,7 +48,8 @@ func WaitsFor(pod *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
 	} else if p.StopAwaited {
 		latest = " at the earliest"
 	}
-	const says = "Not stuck: container %s%s is inside its grace period of %s. Process %s (PID %s on the node) %s. Unless it exits first, it will be killed%s at %s."
+	const says = "Not stuck: container %s%s is inside its grace period of %s. Process %s (PID %s on the node) %s. Unless it exits " +
+		"first, it will be killed%s at %s."
 	return Wait{Container: f.Container, Message: fmt.Sprintf(says, foreign(f.Container, 63), others,
 		seconds(f.Objects.GraceSeconds), of(f.Objects.Process, (*Process).program), of(f.Objects.Process, (*Process).number), asked(p, first),
 		latest, dated(p.Kill.At, p.DeletionRequested))}, true

@@ -36,8 +36,9 @@ func TestWaitsFor(t *testing.T) {
 		"for days": {func(p *evidence.Pod, _ *evidence.Task) { p.Deadline = requested.Add(168 * time.Hour) },
 			"container main is inside its grace period of 168h0m0s. Process app (PID 100 on the node) was probably sent SIGTERM. " +
 				"Unless it exits first, it will be killed at 2026-03-08 03:00:00 UTC"},
-		"another deadline":          {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, "it will be killed at the latest at 04:00:00 UTC"},
-		"another container":         {func(p *evidence.Pod, _ *evidence.Task) { drainsToo(p) }, "container main (and 1 other) is inside its grace period of 1h0m0s. Process app"},
+		"another deadline": {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, "it will be killed at the latest at 04:00:00 UTC"},
+		"another container": {func(p *evidence.Pod, _ *evidence.Task) { drainsToo(p) }, "container main (and 1 other) is inside " +
+			"its grace period of 1h0m0s. Process app"},
 		"a verdict":                 {func(_ *evidence.Pod, t *evidence.Task) { t.Caught = 0 }, ""},
 		"past the deadline":         {func(p *evidence.Pod, _ *evidence.Task) { p.Time = p.Deadline.Add(time.Second) }, ""},
 		"its containers have ended": {func(p *evidence.Pod, _ *evidence.Task) { p.Tasks = nil }, ""},

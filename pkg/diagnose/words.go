@@ -229,8 +229,10 @@ var common = map[string][]Choice{
 	},
 	// Numbers of FUSE connections are used again, as PIDs are.
 	"abort": {
-		{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort || echo mount changed or not root, nothing done"},
-		{Text: "find the number of the connection (findmnt -o TARGET,MAJ:MIN shows it behind 0:) and write 1 to abort in its directory below /sys/fs/fuse/connections"},
+		{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort " +
+			"|| echo mount changed or not root, nothing done"},
+		{Text: "find the number of the connection (findmnt -o TARGET,MAJ:MIN shows it behind 0:) and write 1 to abort in its directory " +
+			"below /sys/fs/fuse/connections"},
 	},
 
 	"continue":        send("CONT", "process", ""),

@@ -177,22 +177,25 @@ func everything() diagnose.Finding {
 		Child: &diagnose.Process{PID: 9, Start: 90, Comm: "child", State: evidence.Sleeping}, Command: "kill", Foreground: process(10, "sleep"),
 		Tracer: &diagnose.Process{PID: 11, Start: 110, Comm: "gdb", Container: "tools"}, Member: process(12, "sh"),
 		Parent:     &diagnose.Process{PID: 13, Start: 130, Comm: "nsenter", Pod: "shop/debug"},
-		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", Logical: "guest/root", List: "sandboxes", CorePattern: "|/bin/dump",
+		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", Logical: "guest/root",
+		List: "sandboxes", CorePattern: "|/bin/dump",
 		Mount: &diagnose.Mount{
 			Type: "nfs4", Family: "NFS", Device: "0:50", Source: "192.0.2.1:/export", Server: "192.0.2.1", Volume: "data",
 			Point: "/data", HostPoint: "/var/data", Unanswered: true, OutOfReach: true, Connection: evidence.Established, Mapper: "vg-data", KernelThread: "kworker/1",
 		},
 		Inner: &diagnose.Mount{Type: "tmpfs", Source: "scratch", Point: "/data/inner", HostPoint: "/scratch"}, Via: "an open file",
 		Claims:  []string{"gpu", "nic"},
-		Volumes: []string{"data", "logs"}, Claimed: []diagnose.Claimed{{Volume: "pv-3", Names: []string{"more"}, Claims: []string{"web-more"}}}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
+		Volumes: []string{"data", "logs"}, Claimed: []diagnose.Claimed{{Volume: "pv-3", Names: []string{"more"}, Claims: []string{"web-more"}}},
+		Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		Until: requested.Add(time.Hour), SleepSeconds: 3600, Port: 8080, HookLeftSeconds: 20, Requested: requested, Connections: 2,
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20,
 		Users: []diagnose.User{{Pod: "batch/burner"}, {PodUID: "0b4d-2"}, {Cgroup: "user.slice"}},
 		Limit: 512_000_000, Dir: "/var/lib/containerd", Finalizers: []string{"example.org/a", "example.org/b"}, Manager: "kueue", Changed: requested,
 		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`, Refuser: &diagnose.Refuser{Policy: "billing", Binding: "all"},
-		Image: "example.com/web:1", Kernel: "6.1.0", Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
-		Pod: "shop/web-0", PodUID: "0b4d-1", Node: "node1",
+		Image: "example.com/web:1", Kernel: "6.1.0", Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22",
+		Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
+		Pod:   "shop/web-0", PodUID: "0b4d-1", Node: "node1",
 		Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"},
 		PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 		Runtimes: []string{"io.containerd.kata.v2"},
@@ -223,7 +226,8 @@ func TestValues(t *testing.T) {
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB", "limit": "512000000", "size": "488 MiB", "dir": `"/var/lib/containerd"`, "root": "/var/lib/containerd",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org", "manager": `"kueue"`, "changed": requested.UTC().Format("2006-01-02 15:04:05 UTC"),
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`, "refuser": `the ValidatingAdmissionPolicy "billing" (binding "all")`,
-		"kernel": "6.1.0", "containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
+		"kernel": "6.1.0", "containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, " +
+			"the shim: stopped, the kernel: processes)",
 		"group": `"/kubepods/a"`, "users": "pod batch/burner, the pod with UID 0b4d-2, cgroup user.slice",
 		"podnamespace": "shop", "podname": "web-0", "poduid": "0b4d-1", "node": "node1", "left": "mounts, its cgroup",
 		"layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "CPU",
@@ -277,18 +281,23 @@ func TestWordings(t *testing.T) {
 	}{
 		"frozen on v1, above the pod": {
 			"ContainerFrozen", diagnose.Finding{Family: "CgroupV1", Variants: []string{"GroupAbove"}, Objects: objects{Cgroup: "/kubepods"}},
-			[]string{"a cgroup above the pod's is frozen, so its processes cannot handle its stop signal. SIGKILL takes effect only once it is thawed", "echo THAWED > /sys/fs/cgroup/freezer/kubepods/freezer.state;"},
+			[]string{"a cgroup above the pod's is frozen, so its processes cannot handle its stop signal. SIGKILL takes effect only once it " +
+				"is thawed", "echo THAWED > /sys/fs/cgroup/freezer/kubepods/freezer.state;"},
 		},
 		"frozen with the pod": {
-			"ContainerFrozen", diagnose.Finding{Family: "CgroupV2", Variants: []string{"PodGroup"}, Objects: objects{Cgroup: "/kubepods/a", Deadline: requested, Signal: "SIGINT"}},
-			[]string{"the pod's cgroup is frozen, so its processes cannot handle SIGINT. Unless it is thawed, SIGKILL ends them at 03:00:00 UTC", "echo 0 > /sys/fs/cgroup/kubepods/a/cgroup.freeze;"},
+			"ContainerFrozen", diagnose.Finding{Family: "CgroupV2", Variants: []string{"PodGroup"}, Objects: objects{Cgroup: "/kubepods/a",
+				Deadline: requested, Signal: "SIGINT"}},
+			[]string{"the pod's cgroup is frozen, so its processes cannot handle SIGINT. Unless it is thawed, SIGKILL ends them at 03:00:00 " +
+				"UTC", "echo 0 > /sys/fs/cgroup/kubepods/a/cgroup.freeze;"},
 		},
 		"volume without a name, source unknown": {
-			"NetworkFilesystemUnreachable", diagnose.Finding{Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "s", Point: "/p", Unanswered: true}}},
+			"NetworkFilesystemUnreachable", diagnose.Finding{Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "s",
+				Point: "/p", Unanswered: true}}},
 			[]string{"a volume of the pod: the NFS server s does not respond", "Restore NFS server s at the same address"},
 		},
 		"volume behind a proxy of the node, mounted soft": {
-			"NetworkFilesystemUnreachable", diagnose.Finding{Variants: []string{"Local", "Soft"}, Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "127.0.0.1", Source: "127.0.0.1:/", Point: "/p"}}},
+			"NetworkFilesystemUnreachable", diagnose.Finding{Variants: []string{"Local", "Soft"}, Objects: objects{Thread: thread,
+				Mount: &diagnose.Mount{Family: "NFS", Server: "127.0.0.1", Source: "127.0.0.1:/", Point: "/p"}}},
 			[]string{"the NFS server behind 127.0.0.1 (this node) does not respond", "The mount is soft: writes that have timed out are lost"},
 		},
 		"volume in use by a service, and by others": {
@@ -304,12 +313,15 @@ func TestWordings(t *testing.T) {
 		},
 		"volume in use by a process of the node that must live": {
 			"VolumeUnmountBusy", diagnose.Finding{Family: diagnose.Essential, Variants: []string{"OneMore"}, Objects: objects{
-				Process: shim, Via: "its working directory", Alike: 1, Others: []*diagnose.Process{{PID: 9, Comm: "kubelet"}}, Volumes: []string{"data"}, Mount: &diagnose.Mount{Type: "ext4", Point: "/p"},
+				Process: shim, Via: "its working directory", Alike: 1, Others: []*diagnose.Process{{PID: 9, Comm: "kubelet"}},
+				Volumes: []string{"data"}, Mount: &diagnose.Mount{Type: "ext4", Point: "/p"},
 			}},
-			[]string{"containerd-shim (PID 7) uses it (its working directory), and so does kubelet (PID 9)", "containerd-shim (PID 7) and kubelet (PID 9) serve the node: do not stop them"},
+			[]string{"containerd-shim (PID 7) uses it (its working directory), and so does kubelet (PID 9)", "containerd-shim (PID 7) and " +
+				"kubelet (PID 9) serve the node: do not stop them"},
 		},
 		"volume that umount2 has detached": {
-			"VolumeUnmountHanging", diagnose.Finding{Variants: []string{"Detached"}, Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "umount"}, Thread: thread, Volumes: []string{"data"}}},
+			"VolumeUnmountHanging", diagnose.Finding{Variants: []string{"Detached"}, Objects: objects{Process: &diagnose.Process{PID: 9,
+				Comm: "umount"}, Thread: thread, Volumes: []string{"data"}}},
 			[]string{`volume "data": thread 8 of umount (PID 9) is blocked while unmounting it; the file system (already detached) does not respond`, "Repair what is behind the volume"},
 		},
 		"no mount": {
@@ -318,8 +330,10 @@ func TestWordings(t *testing.T) {
 		},
 		"no function": {
 			"StuckInExec", diagnose.Finding{Container: "main", Objects: objects{Process: shim, Thread: &diagnose.Thread{TID: 8, Comm: "dd"}, Alike: 3}},
-			[]string{"container main: process 7 (dd) is stuck in execve and cannot be killed: what it waits for could not be read", "read only status and comm in /proc/7:",
-				"Process 7 is past the point of no return in execve: its old program is gone, and SIGKILL takes effect only after it. Reads of stat, wchan or stack of process 7 may hang, and so may ps, top, lsof and runc. In addition, 3 threads of this pod cannot exit"},
+			[]string{"container main: process 7 (dd) is stuck in execve and cannot be killed: what it waits for could not be read", "read " +
+				"only status and comm in /proc/7:",
+				"Process 7 is past the point of no return in execve: its old program is gone, and SIGKILL takes effect only after it. Reads of " +
+					"stat, wchan or stack of process 7 may hang, and so may ps, top, lsof and runc. In addition, 3 threads of this pod cannot exit"},
 		},
 		"device only": {
 			"StuckInExit", diagnose.Finding{Family: "Block", Objects: objects{Process: shim, Thread: thread, Device: "8:16"}},
@@ -334,12 +348,15 @@ func TestWordings(t *testing.T) {
 			[]string{"the pod's shim (PID 7) does not respond to containerd,", "cat /proc/7/task/*/children shows the shim's children"},
 		},
 		"leftovers of several containers": {
-			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "sleep", PodUID: "u"}, Alike: 2, Cgroup: "system.slice/a"}},
-			[]string{"container of the pod has exited, but sleep (PID 9, of the pod with UID u) still runs outside the pod and holds its output open (and 2 more like it), so", signalling("terminate", 9, 90) + ".",
+			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "sleep", PodUID: "u"}, Alike: 2,
+				Cgroup: "system.slice/a"}},
+			[]string{"container of the pod has exited, but sleep (PID 9, of the pod with UID u) still runs outside the pod and holds its " +
+				"output open (and 2 more like it), so", signalling("terminate", 9, 90) + ".",
 				"sleep (PID 9, of the pod with UID u) is in cgroup system.slice/a and has a pipe of the container's output open"},
 		},
 		"leftover that the node needs": {
-			"HostPIDLeftover", diagnose.Finding{Variants: []string{diagnose.Essential}, Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "kubelet"}}},
+			"HostPIDLeftover", diagnose.Finding{Variants: []string{diagnose.Essential}, Objects: objects{Process: &diagnose.Process{PID: 9,
+				Start: 90, Comm: "kubelet"}}},
 			[]string{"kubelet (PID 9) still runs", "Do not end kubelet (PID 9)"},
 		},
 		"leftover of which the start time is not known": {
@@ -347,12 +364,14 @@ func TestWordings(t *testing.T) {
 			[]string{"sleep (PID 9) still runs", "send SIGTERM to sleep (PID 9), if that is still the same process."},
 		},
 		"tracer that is stopped": {
-			"ZombieHeldByTracer", diagnose.Finding{Variants: []string{diagnose.Stopped}, Objects: objects{Process: shim, Tracer: &diagnose.Process{PID: 9, Start: 90, Comm: "gdb"}}},
+			"ZombieHeldByTracer", diagnose.Finding{Variants: []string{diagnose.Stopped}, Objects: objects{Process: shim,
+				Tracer: &diagnose.Process{PID: 9, Start: 90, Comm: "gdb"}}},
 			[]string{"its tracer gdb (PID 9), which is stopped, has not reaped it", signalling("continue", 9, 90) + "; or quit it, or let it detach"},
 		},
 		"finalizer of the Job controller": {
 			"FinalizersPending", diagnose.Finding{Family: "JobTracking", Objects: objects{Finalizers: []string{"batch.kubernetes.io/job-tracking"}}},
-			[]string{"finalizer batch.kubernetes.io/job-tracking keeps the API object; the Job controller has not removed it", "removes finalizer batch.kubernetes.io/job-tracking after"},
+			[]string{"finalizer batch.kubernetes.io/job-tracking keeps the API object; the Job controller has not removed it", "removes " +
+				"finalizer batch.kubernetes.io/job-tracking after"},
 		},
 		"finalizer of the garbage collector": {
 			"FinalizersPending", diagnose.Finding{Family: "ForegroundDeletion", Objects: objects{Finalizers: []string{"orphan"}}},
@@ -376,7 +395,8 @@ func TestWordings(t *testing.T) {
 		},
 		"a shell over a program": {
 			"ShellPID1NoTrap", diagnose.Finding{Objects: objects{Process: shim, Child: shim, Signal: "SIGTERM"}},
-			[]string{"so containerd-shim never receives it", "with exec in the script, or use the exec form of ENTRYPOINT. If the program has no handler for SIGTERM, put tini"},
+			[]string{"so containerd-shim never receives it", "with exec in the script, or use the exec form of ENTRYPOINT. If the program " +
+				"has no handler for SIGTERM, put tini"},
 		},
 		"a shell that runs programs in turn": {
 			"ShellPID1NoTrap", diagnose.Finding{Variants: []string{"InTurn"}, Objects: objects{Process: shim, Signal: "SIGTERM"}},
@@ -402,7 +422,8 @@ func TestWordings(t *testing.T) {
 				Variants: []string{"Defers"},
 				Objects:  objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Foreground: &diagnose.Process{PID: 9, Comm: "sleep"}, Signal: "SIGTERM"},
 			},
-			[]string{"runs its trap only after its foreground command sleep exits", "(tini -g, dumb-init without -c). SIGTERM then ends sleep, and the trap runs", "sleep (PID 9) was started before the deletion"},
+			[]string{"runs its trap only after its foreground command sleep exits", "(tini -g, dumb-init without -c). SIGTERM then ends " +
+				"sleep, and the trap runs", "sleep (PID 9) was started before the deletion"},
 		},
 		"a shell that ignores the signal": {
 			"StopSignalIgnored", diagnose.Finding{Variants: []string{"Shell"}, Objects: objects{Process: shim, Signal: "SIGTERM"}},
@@ -410,7 +431,8 @@ func TestWordings(t *testing.T) {
 		},
 		"core dump under way": {
 			"CoreDumpInProgress", diagnose.Finding{Objects: objects{Process: shim}},
-			[]string{"(PID 7 on the node) crashed; it is still writing its core dump to the target in core_pattern past the end of the grace period", "Nothing is broken"},
+			[]string{"(PID 7 on the node) crashed; it is still writing its core dump to the target in core_pattern past the end of the " +
+				"grace period", "Nothing is broken"},
 		},
 		"slow, waited for a disk": {
 			"SlowShutdown", diagnose.Finding{Variants: []string{"Waited"}, Objects: objects{Process: shim, Thread: thread, CPUUsedMillis: 250, GraceSeconds: 30}},
@@ -426,7 +448,8 @@ func TestWordings(t *testing.T) {
 			[]string{"; its main thread was last seen in state S", "Nothing is broken"},
 		},
 		"unknown, and blind": {
-			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", RuledOut: []string{"kernel"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}}},
+			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", RuledOut: []string{"kernel"}, PartlyRuledOut: []string{"runtime"},
+				Unread: []evidence.Source{evidence.Shims}}},
 			[]string{"no known cause matches. Not read in full: shims", "capture a/b",
 				"Ruled out: the known causes of kernel. Only partly checked: the known causes of runtime"},
 		},
@@ -543,7 +566,8 @@ func TestCommandsFindTheirProcess(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"ContainerdHung CONT", "ContainerdHung USR1", "ShimHung CONT", "ProcessStopped CONT", "ZombieLeaderNotKilled KILL", "HostPIDLeftover TERM"} {
+	for _, want := range []string{"ContainerdHung CONT", "ContainerdHung USR1", "ShimHung CONT", "ProcessStopped " +
+		"CONT", "ZombieLeaderNotKilled KILL", "HostPIDLeftover TERM"} {
 		if !seen[want] {
 			t.Errorf("no command of %s was looked at", want)
 		}

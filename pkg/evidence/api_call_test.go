@@ -14,7 +14,8 @@ func TestAPICallsRise(t *testing.T) {
 	}{{7, -1, -1}, {7, -1, -1}, {8, 1, -1}, {0, 1, -1}, {8, 1, -1}, {10, 4, 1}, {10, 4, 1}, {2, -1, -1}, {3, 7, -1}} {
 		n := new(Node)
 		if step.count > 0 {
-			n.Kubelet = KubeletService{VolumeCallsRead: start.Add(time.Duration(i) * time.Second), APICalls: []APICall{{Method: MethodDelete, Code: "403", Count: step.count}}}
+			n.Kubelet = KubeletService{VolumeCallsRead: start.Add(time.Duration(i) * time.Second), APICalls: []APICall{{Method: MethodDelete,
+				Code: "403", Count: step.count}}}
 		}
 		n.Since(earlier)
 		at := func(reading int) (t time.Time) {
@@ -38,7 +39,8 @@ func TestDeletablesAreRemembered(t *testing.T) {
 	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 1}, {3, 4}, {1, 4}} {
 		n := &Node{Deletable: step.pods, Read: start.Add(time.Duration(i) * time.Second)}
 		n.Since(earlier)
-		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.DeletablesUntil.IsZero() || step.until >= 0 && !n.DeletablesUntil.Equal(want) {
+		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.DeletablesUntil.IsZero() || step.until >= 0 &&
+			!n.DeletablesUntil.Equal(want) {
 			t.Errorf("reading %d: until %s, want reading %d", i, n.DeletablesUntil, step.until)
 		}
 		earlier = n
@@ -48,7 +50,8 @@ func TestDeletablesAreRemembered(t *testing.T) {
 func TestAPICodes(t *testing.T) {
 	for code, want := range map[string]struct{ refused, trouble bool }{
 		"200": {}, "404": {}, "409": {}, "403": {true, false}, "422": {true, false}, "400": {true, false}, "413": {true, false},
-		"401": {false, true}, "408": {false, true}, "429": {false, true}, "500": {false, true}, "503": {false, true}, NoAnswer: {false, true}, "": {}, "4": {}, "4000": {},
+		"401": {false, true}, "408": {false, true}, "429": {false, true}, "500": {false, true}, "503": {false, true}, NoAnswer: {false, true},
+		"": {}, "4": {}, "4000": {},
 	} {
 		c := APICall{Code: code}
 		if c.Refused() != want.refused || c.Trouble() != want.trouble {

@@ -60,7 +60,8 @@ func TestBareSince(t *testing.T) {
 
 // What was seen of a pod once is known of it from then on, and not of another pod.
 func TestSeen(t *testing.T) {
-	first := &Pod{UID: "u", Cgroups: []Cgroup{{Path: "/x"}}, Containers: []Container{{Name: "main", Runtime: "b"}, {Name: "POD", Runtime: "a"}}, Seen: Seen{Directory: true}}
+	first := &Pod{UID: "u", Cgroups: []Cgroup{{Path: "/x"}}, Containers: []Container{{Name: "main", Runtime: "b"}, {Name: "POD",
+		Runtime: "a"}}, Seen: Seen{Directory: true}}
 	first.Since(nil)
 	next, other, early := &Pod{UID: "u"}, &Pod{UID: "v"}, &Pod{UID: "u", Before: &Baseline{Tasks: []Task{{PID: 1}}}}
 	next.Since(first)

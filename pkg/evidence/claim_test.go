@@ -43,7 +43,8 @@ func TestUnpreparingIsRemembered(t *testing.T) {
 	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 1}, {3, 4}, {1, 4}} {
 		n := &Node{Unpreparing: step.pods, Read: start.Add(time.Duration(i) * time.Second)}
 		n.Since(earlier)
-		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.UnpreparingUntil.IsZero() || step.until >= 0 && !n.UnpreparingUntil.Equal(want) {
+		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.UnpreparingUntil.IsZero() || step.until >= 0 &&
+			!n.UnpreparingUntil.Equal(want) {
 			t.Errorf("reading %d: until %s, want reading %d", i, n.UnpreparingUntil, step.until)
 		}
 		earlier = n
@@ -57,7 +58,8 @@ func TestUnmountingIsRemembered(t *testing.T) {
 	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 3}, {1, 3}} {
 		n := &Node{Unmounting: step.pods, Read: start.Add(time.Duration(i) * time.Second)}
 		n.Since(earlier)
-		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.UnmountingUntil.IsZero() || step.until >= 0 && !n.UnmountingUntil.Equal(want) {
+		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.UnmountingUntil.IsZero() || step.until >= 0 &&
+			!n.UnmountingUntil.Equal(want) {
 			t.Errorf("reading %d: until %s, want reading %d", i, n.UnmountingUntil, step.until)
 		}
 		earlier = n

@@ -125,7 +125,8 @@ func TestSince(t *testing.T) {
 	waits.Since(nil)
 	starts.Since(waits)
 	moves.Since(starts)
-	if w, m := waits.Tasks[0], moves.Tasks[0]; !m.ActionsSince.Equal(w.SignalsSince) || !m.SignalsSince.After(starts.Tasks[0].SignalsSince) || !w.ActionsSince.IsZero() {
+	if w, m := waits.Tasks[0], moves.Tasks[0]; !m.ActionsSince.Equal(w.SignalsSince) || !m.SignalsSince.After(starts.Tasks[0].SignalsSince) ||
+		!w.ActionsSince.IsZero() {
 		t.Errorf("actions since %s, and since %s at first", m.ActionsSince, w.SignalsSince)
 	}
 
@@ -183,7 +184,8 @@ func TestSinceBeginsWhenItWasRead(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
 	stuck := Task{PID: 1, TID: 1, State: Uninterruptible, Caught: 1, SharedPending: 1}
-	first := &Pod{UID: "u", Time: at(0), ContainersRead: at(3), CgroupsRead: at(4), TasksRead: at(5), Tasks: []Task{stuck}, Parents: []Task{stuck}, Leftovers: []Task{stuck}}
+	first := &Pod{UID: "u", Time: at(0), ContainersRead: at(3), CgroupsRead: at(4), TasksRead: at(5), Tasks: []Task{stuck},
+		Parents: []Task{stuck}, Leftovers: []Task{stuck}}
 	second := &Pod{UID: "u", Time: at(5), Tasks: []Task{stuck}, Parents: []Task{stuck}, Leftovers: []Task{stuck}}
 	first.Since(nil)
 	second.Since(first)
@@ -391,7 +393,8 @@ func TestLimitsSince(t *testing.T) {
 		}
 		g := p.Cgroups[0]
 		if !g.CPU.ThrottledSince.Equal(at(tc.throttled)) || !g.Memory.StalledSince.Equal(at(tc.stall)) {
-			t.Errorf("after %d s: throttled since %v, stalled since %v, want %v and %v", tc.seconds, g.CPU.ThrottledSince, g.Memory.StalledSince, at(tc.throttled), at(tc.stall))
+			t.Errorf("after %d s: throttled since %v, stalled since %v, want %v and "+
+				"%v", tc.seconds, g.CPU.ThrottledSince, g.Memory.StalledSince, at(tc.throttled), at(tc.stall))
 		}
 		if tc.seconds == 4 && g.CPU.RecentMillis != 10 {
 			t.Errorf("used %d thousandths of a processor, want 10", g.CPU.RecentMillis)
@@ -751,12 +754,13 @@ func TestSinceOfDeletes(t *testing.T) {
 		readings []*Pod
 		want     int
 	}{
-		"two tries":               {[]*Pod{read(2, 70, 0), read(6, 70, 0), read(9, 70, 0), read(11, 0, 0), read(13, 71, 12), read(18, 71, 12), read(24, 0, 0)}, 2},
-		"one try":                 {[]*Pod{read(2, 70, 0), read(6, 70, 0), read(9, 70, 0)}, 1},
-		"short ones":              {[]*Pod{read(2, 70, 0), read(4, 70, 0), read(6, 71, 5), read(9, 71, 5)}, 0},
-		"each seen once":          {[]*Pod{read(9, 70, 0), read(20, 71, 11), read(31, 72, 22)}, 0},
-		"no more than are needed": {[]*Pod{read(1, 70, 0), read(6, 70, 0), read(11, 71, 10), read(16, 71, 10), read(21, 72, 20), read(26, 72, 20), read(31, 73, 30), read(36, 73, 30)}, 3},
-		"it is deleted":           {[]*Pod{read(2, 70, 0), read(6, 70, 0), changed(read(11, 0, 0), func(p *Pod) { p.Containers[0].State = StateExited })}, 0},
+		"two tries":      {[]*Pod{read(2, 70, 0), read(6, 70, 0), read(9, 70, 0), read(11, 0, 0), read(13, 71, 12), read(18, 71, 12), read(24, 0, 0)}, 2},
+		"one try":        {[]*Pod{read(2, 70, 0), read(6, 70, 0), read(9, 70, 0)}, 1},
+		"short ones":     {[]*Pod{read(2, 70, 0), read(4, 70, 0), read(6, 71, 5), read(9, 71, 5)}, 0},
+		"each seen once": {[]*Pod{read(9, 70, 0), read(20, 71, 11), read(31, 72, 22)}, 0},
+		"no more than are needed": {[]*Pod{read(1, 70, 0), read(6, 70, 0), read(11, 71, 10), read(16, 71, 10), read(21, 72, 20), read(26, 72, 20),
+			read(31, 73, 30), read(36, 73, 30)}, 3},
+		"it is deleted": {[]*Pod{read(2, 70, 0), read(6, 70, 0), changed(read(11, 0, 0), func(p *Pod) { p.Containers[0].State = StateExited })}, 0},
 		"containerd does not answer": {[]*Pod{read(2, 70, 0), read(6, 70, 0), changed(read(11, 0, 0), func(p *Pod) {
 			p.Containers[0].State = ""
 			p.Lack(Containers, "no answer")
@@ -802,11 +806,12 @@ func TestSinceOfContainerdsEnds(t *testing.T) {
 		"it has stayed up":                    {[]*Node{up(0, -600), up(30, -600), up(60, -600)}, 0, -1},
 		"it ends":                             {[]*Node{up(0, -600), down(5), down(7), up(10, 9)}, 1, 5},
 		"it ends, and nobody sees it refused": {[]*Node{up(0, -600), up(5, 4), up(10, 9)}, 2, 5},
-		"it ends for ever":                    {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), down(40), up(50, 49), down(60), up(70, 69)}, maxEnds, 5},
-		"it stays up at last":                 {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(89, 29)}, 2, 5},
-		"it has stayed up at last":            {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(90, 29)}, 0, -1},
-		"it does not answer now and then":     {[]*Node{up(0, -600), silent(5), up(10, -600), silent(20), up(30, -600)}, 0, -1},
-		"nobody has looked for a while":       {[]*Node{up(0, -600), down(5), up(10, 9), up(75, 70)}, 0, -1},
+		"it ends for ever": {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), down(40), up(50, 49), down(60),
+			up(70, 69)}, maxEnds, 5},
+		"it stays up at last":             {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(89, 29)}, 2, 5},
+		"it has stayed up at last":        {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(90, 29)}, 0, -1},
+		"it does not answer now and then": {[]*Node{up(0, -600), silent(5), up(10, -600), silent(20), up(30, -600)}, 0, -1},
+		"nobody has looked for a while":   {[]*Node{up(0, -600), down(5), up(10, 9), up(75, 70)}, 0, -1},
 	} {
 		var n *Node
 		for _, next := range test.readings {
@@ -846,9 +851,10 @@ func TestSinceOfKills(t *testing.T) {
 		"it hangs":             {[]*Pod{read(90, 70, 0, StateRunning), read(101, 70, 0, StateRunning), read(118, 70, 0, StateRunning)}, 1, 118},
 		"it has been ended":    {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(130, 0, 0, StateRunning)}, 1, 118},
 		"another one is young": {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(140, 71, 135, StateRunning)}, 1, 118},
-		"another one hangs":    {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(140, 71, 135, StateRunning), read(236, 71, 135, StateRunning)}, 2, 236},
-		"a short one":          {[]*Pod{read(50, 70, 0, StateRunning), read(59, 70, 0, StateRunning), read(61, 0, 0, StateRunning)}, 0, 0},
-		"it is killed":         {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(130, 0, 0, StateExited)}, 0, 0},
+		"another one hangs": {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(140, 71, 135, StateRunning), read(236,
+			71, 135, StateRunning)}, 2, 236},
+		"a short one":  {[]*Pod{read(50, 70, 0, StateRunning), read(59, 70, 0, StateRunning), read(61, 0, 0, StateRunning)}, 0, 0},
+		"it is killed": {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(130, 0, 0, StateExited)}, 0, 0},
 	} {
 		var p *Pod
 		for _, next := range test.readings {
@@ -967,10 +973,11 @@ func TestSinceOfHolders(t *testing.T) {
 		now  *Pod
 		want time.Time
 	}{
-		"the same":                            {read(5, 1, "sleep"), t0},
-		"its PID is another process's":        {read(5, 2, "sleep"), t0.Add(5 * time.Second)},
-		"it has executed another program":     {read(5, 1, "cat"), t0.Add(5 * time.Second)},
-		"whether it is the same is not known": {&Pod{UID: "u", Time: t0.Add(5 * time.Second), OutputHolders: []OutputHolder{{Task: Task{PID: 7, Comm: "sleep"}}}, ShimChildren: []ShimChild{{}}}, t0.Add(5 * time.Second)},
+		"the same":                        {read(5, 1, "sleep"), t0},
+		"its PID is another process's":    {read(5, 2, "sleep"), t0.Add(5 * time.Second)},
+		"it has executed another program": {read(5, 1, "cat"), t0.Add(5 * time.Second)},
+		"whether it is the same is not known": {&Pod{UID: "u", Time: t0.Add(5 * time.Second), OutputHolders: []OutputHolder{{Task: Task{PID: 7,
+			Comm: "sleep"}}}, ShimChildren: []ShimChild{{}}}, t0.Add(5 * time.Second)},
 	} {
 		test.now.Since(first)
 		if h, c := test.now.OutputHolders[0].Since, test.now.ShimChildren[0].Since; !h.Equal(test.want) || !c.Equal(test.want) {

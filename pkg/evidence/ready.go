@@ -85,7 +85,8 @@ func (r *NodeReady) Hear(message string, said time.Time) {
 	if r.Status != "False" {
 		return
 	}
-	r.ShuttingDown, r.RuntimeDown = strings.Contains(message, shuttingDown), slices.ContainsFunc(runtimeDown, func(s string) bool { return strings.Contains(message, s) })
+	r.ShuttingDown, r.RuntimeDown = strings.Contains(message, shuttingDown), slices.ContainsFunc(runtimeDown,
+		func(s string) bool { return strings.Contains(message, s) })
 	if strings.Contains(message, plegNever) {
 		r.PLEG = &PLEG{Said: said, First: said}
 	}
@@ -121,7 +122,8 @@ func (r *NodeReady) Follow(earlier *NodeReady, answered time.Time) {
 		r.PLEG.follow(earlier.PLEG)
 	}
 	// When nobody asked for a while, nobody may have looked at the kubelet either.
-	if earlier != nil && answered.Sub(earlier.Asked) < young && earlier.Status == r.Status && earlier.Reason == r.Reason && earlier.Transition.Equal(r.Transition) {
+	if earlier != nil && answered.Sub(earlier.Asked) < young && earlier.Status == r.Status && earlier.Reason == r.Reason &&
+		earlier.Transition.Equal(r.Transition) {
 		r.Since = earlier.Since
 	}
 }

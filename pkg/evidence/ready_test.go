@@ -143,7 +143,8 @@ func TestStalledLoop(t *testing.T) {
 		n.Read = n.Time.Add(100 * time.Millisecond)
 		n.Kubelet.Health = tc.health
 		n.Since(earlier)
-		for what, got := range map[string][2]time.Time{"since": {n.Kubelet.StalledSince, at(begin, tc.since, 100*time.Millisecond)}, "after": {n.Kubelet.StalledAfter, at(begin, tc.after, 0)}} {
+		for what, got := range map[string][2]time.Time{"since": {n.Kubelet.StalledSince, at(begin, tc.since, 100*time.Millisecond)},
+			"after": {n.Kubelet.StalledAfter, at(begin, tc.after, 0)}} {
 			if !got[0].Equal(got[1]) {
 				t.Errorf("second %d, %q: %s %s, want %s", second, tc.health, what, got[0], got[1])
 			}
@@ -175,9 +176,10 @@ func TestHearNotReady(t *testing.T) {
 		want            *PLEG
 		down            bool
 	}{
-		"ready":                {"True", "kubelet is posting ready status", nil, false},
-		"PLEG":                 {"False", "PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s", unhealthy, false},
-		"PLEG and another":     {"False", "[container runtime network not ready: NetworkReady=false, PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s]", unhealthy, false},
+		"ready": {"True", "kubelet is posting ready status", nil, false},
+		"PLEG":  {"False", "PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s", unhealthy, false},
+		"PLEG and another": {"False", "[container runtime network not ready: NetworkReady=false, PLEG is not healthy: pleg was last " +
+			"seen active 3m7.017s ago; threshold is 3m0s]", unhealthy, false},
 		"PLEG and a shutdown":  {"False", "[PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s, node is shutting down]", unhealthy, true},
 		"never":                {"False", "PLEG is not healthy: pleg has yet to be successful", &PLEG{Said: said, First: said}, false},
 		"a shutdown":           {"False", "node is shutting down", nil, true},
@@ -204,7 +206,8 @@ func TestFollowPLEG(t *testing.T) {
 	next := &NodeReady{Status: "False", Asked: said.Add(10 * time.Second)}
 	next.Hear("PLEG is not healthy: pleg was last seen active 3m19.2s ago; threshold is 3m0s", said.Add(10*time.Second))
 	next.Follow(first, said.Add(10*time.Second))
-	if !next.PLEG.Active.Equal(first.PLEG.Active) || !next.PLEG.Unhealthy.Equal(first.PLEG.Unhealthy) || !next.PLEG.Said.Equal(said.Add(10*time.Second)) || !next.PLEG.First.Equal(said) {
+	if !next.PLEG.Active.Equal(first.PLEG.Active) || !next.PLEG.Unhealthy.Equal(first.PLEG.Unhealthy) ||
+		!next.PLEG.Said.Equal(said.Add(10*time.Second)) || !next.PLEG.First.Equal(said) {
 		t.Errorf("%+v, want the times of %+v", next.PLEG, first.PLEG)
 	}
 	other := &NodeReady{Status: "False", Asked: said.Add(20 * time.Second)}

@@ -450,7 +450,8 @@ func (p *Pod) sameContainers(o *Pod) bool {
 func (p *Pod) besidesContainers(o *Pod) bool {
 	return p.Phase == o.Phase && p.HungSince.IsZero() == o.HungSince.IsZero() && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.Devices) == len(o.Devices) && len(p.ImageMounts) == len(o.ImageMounts) &&
-		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) && sameClaims(p.Claims, o.Claims) && p.shimHeld() == o.shimHeld() &&
+		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) &&
+		sameClaims(p.Claims, o.Claims) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
 		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path })
 }

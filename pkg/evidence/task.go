@@ -175,7 +175,8 @@ func (t *Task) same(o *Task) bool {
 // waits for others that ask, as for its data to be written back, may get it from another server (pNFS); and where
 // requests time out (soft), it may be another call.
 func (t *Task) asksInVain(o *Task) bool {
-	if t.State != Uninterruptible || t.Probe == nil || o.Probe == nil || t.Probe.Wchan != "rpc_wait_bit_killable" || t.Probe.Syscall != o.Probe.Syscall || t.Probe.VolumePath != o.Probe.VolumePath {
+	if t.State != Uninterruptible || t.Probe == nil || o.Probe == nil || t.Probe.Wchan != "rpc_wait_bit_killable" ||
+		t.Probe.Syscall != o.Probe.Syscall || t.Probe.VolumePath != o.Probe.VolumePath {
 		return false
 	}
 	m, b := t.Probe.Mount, o.Probe.Mount

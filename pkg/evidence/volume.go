@@ -100,7 +100,8 @@ const (
 // and no driver that has come back.
 func sameVolumes(now, before []Volume) bool {
 	return slices.EqualFunc(now, before, func(a, b Volume) bool {
-		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && a.NoRecord == b.NoRecord && (a.Unregistered || !b.Unregistered) &&
+		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && a.NoRecord == b.NoRecord &&
+			(a.Unregistered || !b.Unregistered) &&
 			(a.DriverPodState != DriverRunning || b.DriverPodState == DriverRunning)
 	})
 }

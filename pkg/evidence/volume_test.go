@@ -86,7 +86,8 @@ func TestVolumesAreAStage(t *testing.T) {
 func TestCallsOfAnEarlierTime(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	reading := func(after time.Duration, earlier *Node, count uint64) *Node {
-		n := &Node{Kubelet: KubeletService{VolumeCallsRead: start.Add(after), VolumeCalls: []VolumeCall{{Driver: "a", Method: NodeUnpublish, Status: "Internal", Count: count}}}}
+		n := &Node{Kubelet: KubeletService{VolumeCallsRead: start.Add(after), VolumeCalls: []VolumeCall{{Driver: "a", Method: NodeUnpublish,
+			Status: "Internal", Count: count}}}}
 		n.Since(earlier)
 		return n
 	}

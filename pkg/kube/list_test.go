@@ -78,10 +78,11 @@ func TestEachPod(t *testing.T) {
 		fails  string
 	}
 	all := map[string]answers{
-		"none":                  {answer: list()},
-		"one":                   {answer: list(one), want: "a"},
-		"several":               {answer: list(one, one, odd, one), want: "aaca"},
-		"a part":                {answer: encoded(t, &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []corev1.Pod{one}}), want: "a", fails: "only a part"},
+		"none":    {answer: list()},
+		"one":     {answer: list(one), want: "a"},
+		"several": {answer: list(one, one, odd, one), want: "aaca"},
+		"a part": {answer: encoded(t, &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []corev1.Pod{one}}),
+			want: "a", fails: "only a part"},
 		"a large one":           {answer: list(one, large, one), want: "a", fails: "no more than 4194304"},
 		"JSON":                  {answer: []byte(`{"kind":"PodList","items":[]}`), fails: "another encoding"},
 		"a size that cannot be": {answer: []byte("k8s\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), fails: "bytes in a list"},

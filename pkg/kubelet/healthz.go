@@ -259,7 +259,8 @@ func (c *Client) health(a *answer, host string) (string, error) {
 	switch failing := failingChecks(a.body); {
 	// Whoever takes the kubelet's port, as a pod with a hostPort may, can answer.
 	case a.unverified != nil:
-		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token and not believed; %s: %w", host, getSigned, a.unverified)
+		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token and not "+
+			"believed; %s: %w", host, getSigned, a.unverified)
 	case a.code == http.StatusOK:
 		c.took.Store(a.token)
 		return "ok", nil
@@ -270,7 +271,8 @@ func (c *Client) health(a *answer, host string) (string, error) {
 	case a.code == http.StatusUnauthorized && !a.token:
 		return "", fmt.Errorf("the kubelet at %s answers, but there is no token to ask for its health with", host)
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
-		return "", fmt.Errorf("the kubelet at %s refuses to tell its health (%d); give the service account get on nodes/healthz, which Kubernetes knows since 1.33", host, a.code)
+		return "", fmt.Errorf("the kubelet at %s refuses to tell its health (%d); give the service account get on nodes/healthz, which "+
+			"Kubernetes knows since 1.33", host, a.code)
 	}
 	return "", fmt.Errorf("the kubelet at %s answers %d when asked for its health", host, a.code)
 }

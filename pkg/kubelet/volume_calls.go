@@ -102,7 +102,8 @@ func (c *Client) tell(ctx context.Context, u *url.URL, q *question) {
 	case err != nil:
 		q.err = fmt.Errorf("ask the kubelet for its metrics: %w", err)
 	case a.unverified != nil:
-		q.err = fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics; %s: %w", u.Host, getSigned, a.unverified)
+		q.err = fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its "+
+			"metrics; %s: %w", u.Host, getSigned, a.unverified)
 	case a.code != http.StatusOK:
 		q.err = fmt.Errorf("the kubelet at %s refuses to tell its metrics (%d); give the service account get on nodes/metrics", u.Host, a.code)
 	}

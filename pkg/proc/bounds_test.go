@@ -19,7 +19,8 @@ func TestBlockedTasksAreBounded(t *testing.T) {
 	root := t.TempDir()
 	files := make(map[string]string)
 	add := func(pid int, kernel string) {
-		files[fmt.Sprintf("proc/%d/status", pid)] = fmt.Sprintf("Name:\tx\nState:\tD (disk sleep)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nNSpid:\t%d\nThreads:\t1\n%s", pid, pid, pid, kernel)
+		files[fmt.Sprintf("proc/%d/status", pid)] = fmt.Sprintf("Name:\tx\nState:\tD (disk "+
+			"sleep)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nNSpid:\t%d\nThreads:\t1\n%s", pid, pid, pid, kernel)
 	}
 	for i := range maxBlockedKept + 100 {
 		add(1000+i, "VmSize:\t1 kB\n")

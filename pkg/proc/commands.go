@@ -34,7 +34,8 @@ const (
 // process, and each that is executed in it, begins a session of its own (setsid in
 // libcontainer/nsenter/nsexec.c), and nobody can join the group of another session
 // (setpgid(2)). Results that come with an error are good but not all.
-func (r *Round) readCommands(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables) ([]evidence.RuntimeCommand, error) {
+func (r *Round) readCommands(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus,
+	t *tables) ([]evidence.RuntimeCommand, error) {
 	silent := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() })
 	if p.Overdue() <= 0 && !silent {
 		return nil, nil

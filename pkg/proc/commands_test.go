@@ -112,7 +112,8 @@ func TestReadCommandsOfUnknownShim(t *testing.T) {
 		shim.Owner = ownerShim
 		p := &evidence.Pod{
 			Time: time.Now(), RuntimeUID: "00000000-0000-4000-8000-000000000000",
-			Containers: []evidence.Container{{Kind: evidence.Sandbox, ID: strings.Repeat("0f", 32), Runtime: runcV2, Task: evidence.ShimTask{UnansweredSince: time.Now()}}},
+			Containers: []evidence.Container{{Kind: evidence.Sandbox, ID: strings.Repeat("0f", 32), Runtime: runcV2,
+				Task: evidence.ShimTask{UnansweredSince: time.Now()}}},
 		}
 		r := newHost(t).Round()
 		_, err = r.readCommands(t.Context(), files, p, nil, []kernfile.TaskStatus{shim}, &tables{Round: r})

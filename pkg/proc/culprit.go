@@ -318,7 +318,8 @@ func faulting(t *evidence.Task, stack []string) bool {
 func pageFault(stack []string) bool {
 	for _, fn := range stack {
 		switch fn {
-		case "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault", "do_translation_fault", "do_mem_abort", "el0_da", "el0_ia", "el1_abort":
+		case "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault", "do_translation_fault",
+			"do_mem_abort", "el0_da", "el0_ia", "el1_abort":
 			return true
 		}
 	}

@@ -73,7 +73,8 @@ func TestCulpritDoubts(t *testing.T) {
 	if m, _ := byCall(own, own, &call, false); m != nil {
 		t.Errorf("an exit is on %+v", m)
 	}
-	fault := &probe.Seen{Stack: []string{"ext4_page_mkwrite", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "254:0", Shared: false}, {Device: "0:51", Shared: true}}}
+	fault := &probe.Seen{Stack: []string{"ext4_page_mkwrite", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "254:0", Shared: false},
+		{Device: "0:51", Shared: true}}}
 	if m := mapped(own, fault); m != nil {
 		t.Errorf("mapped %+v", m)
 	}
@@ -81,7 +82,8 @@ func TestCulpritDoubts(t *testing.T) {
 	if m := mapped(own, fault); m != nil {
 		t.Errorf("mapped %+v", m)
 	}
-	fault = &probe.Seen{Stack: []string{"filemap_fault", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "0:50", Shared: false}, {Device: "8:1", Shared: false}}}
+	fault = &probe.Seen{Stack: []string{"filemap_fault", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "0:50", Shared: false},
+		{Device: "8:1", Shared: false}}}
 	if m := mapped(own, fault); m == nil || m.Point != "/data" {
 		t.Errorf("mapped %+v", m)
 	}

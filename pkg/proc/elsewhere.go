@@ -179,7 +179,8 @@ func (r *Round) openersOf(ctx context.Context, files *kernfile.Reader, loops []e
 		for j := range loops {
 			l := &loops[j]
 			if slices.ContainsFunc(l.Numbers, func(n string) bool { return slices.Contains(all[i].blocks, n) }) {
-				out = append(out, evidence.Holder{Task: all[i].task, MountID: l.MountID, Via: "the loop device /dev/" + l.Name + " on it" + inOwn, Namespace: r.namespaceOf(all[i].task.PID)})
+				out = append(out, evidence.Holder{Task: all[i].task, MountID: l.MountID, Via: "the loop device /dev/" + l.Name + " on " +
+					"it" + inOwn, Namespace: r.namespaceOf(all[i].task.PID)})
 				break
 			}
 		}

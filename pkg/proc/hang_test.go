@@ -322,7 +322,8 @@ func TestCulpritFUSE(t *testing.T) {
 
 	k := taskOf(t, e.Tasks, reader)
 	m := k.Probe.Mount
-	if m == nil || m.Point != s.said["dir"] || m.Type != "fuse.dead" || m.Device != s.said["device"] || m.Source != "nowhere" || !strings.HasPrefix(k.Probe.Via, "fd ") {
+	if m == nil || m.Point != s.said["dir"] || m.Type != "fuse.dead" || m.Device != s.said["device"] || m.Source != "nowhere" ||
+		!strings.HasPrefix(k.Probe.Via, "fd ") {
 		t.Fatalf("probe %+v, mount %+v", k.Probe, m)
 	}
 	if m.FUSEWaiting == nil || *m.FUSEWaiting < 2 {

@@ -196,7 +196,8 @@ func TestReadPod(t *testing.T) {
 		t.Errorf("container's group %+v", c)
 	}
 	k := taskOf(t, e.Tasks, v.pid())
-	if !k.Ignored.Has(evidence.SIGHUP) || !k.Caught.Has(evidence.SIGTERM) || k.Container != pod.container || k.Threads != c.Threads || k.State != evidence.Sleeping || k.Probe != nil {
+	if !k.Ignored.Has(evidence.SIGHUP) || !k.Caught.Has(evidence.SIGTERM) || k.Container != pod.container || k.Threads != c.Threads ||
+		k.State != evidence.Sleeping || k.Probe != nil {
 		t.Errorf("task %+v", k)
 	}
 	if parent := taskOf(t, e.Parents, os.Getpid()); parent.Comm == "" || parent.Cgroup == "" {
@@ -211,7 +212,8 @@ func TestReadPod(t *testing.T) {
 	if k.Probe != nil && (k.Probe.Group <= 0 || k.Probe.Started.After(time.Now()) || k.Probe.Started.Before(began)) {
 		t.Errorf("group %d, started %v, not after %v", k.Probe.Group, k.Probe.Started, began)
 	}
-	if k.Probe == nil || k.Probe.Syscall == "" || k.Probe.Start == 0 || k.Probe.Flags == 0 || k.Probe.Exe != ownName(t) || k.Probe.Wchan == "" || len(k.Probe.Stack) == 0 {
+	if k.Probe == nil || k.Probe.Syscall == "" || k.Probe.Start == 0 || k.Probe.Flags == 0 || k.Probe.Exe != ownName(t) ||
+		k.Probe.Wchan == "" || len(k.Probe.Stack) == 0 {
 		t.Errorf("probe %+v, missing %v", k.Probe, e2.Missing)
 	}
 

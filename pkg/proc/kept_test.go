@@ -248,7 +248,8 @@ func TestOutputHoldersAreLookedForOnce(t *testing.T) {
 	pipe := func(pid int) uint64 { return uint64(100_000 + pid) }
 	for i := range pods + others {
 		pid := 1000 + i
-		files[fmt.Sprintf("%d/status", pid)] = fmt.Sprintf("Name:\tx\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nNSpid:\t%d\nThreads:\t1\nVmSize:\t1 kB\n", pid, pid, pid)
+		files[fmt.Sprintf("%d/status", pid)] = fmt.Sprintf("Name:\tx\nState:\tS "+
+			"(sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nNSpid:\t%d\nThreads:\t1\nVmSize:\t1 kB\n", pid, pid, pid)
 		files[fmt.Sprintf("%d/cgroup", pid)] = "0::/system.slice\n"
 		files[fmt.Sprintf("%d/task/%d/fdinfo/1", pid, pid)] = fmt.Sprintf("pos:\t0\nflags:\t01\nmnt_id:\t14\nino:\t%d\n", pipe(pid))
 	}

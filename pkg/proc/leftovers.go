@@ -29,7 +29,8 @@ const (
 // Only for such a pod is all of /proc looked at. Results that come with an error
 // are good but not all. A pipe that a process holds under another number than 0, 1
 // and 2 is not found.
-func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus) ([]kernfile.TaskStatus, error) {
+func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks,
+	parents []kernfile.TaskStatus) ([]kernfile.TaskStatus, error) {
 	if !p.HostPID && !p.ShareProcessNamespace || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return ended(&c, tasks) }) {
 		return nil, nil
 	}

@@ -86,8 +86,10 @@ func TestReadLeftovers(t *testing.T) {
 		"the shim knows no process":        find(pod(func(p *evidence.Pod) { p.Containers[0].Task.PID = 0 }), nil, shim),
 		"it is the sandbox":                find(pod(func(p *evidence.Pod) { p.Containers[0].Kind = evidence.Sandbox }), nil, shim),
 		"no shim":                          find(pod(func(*evidence.Pod) {}), nil, nil),
-		"another process is the shim":      find(pod(func(*evidence.Pod) {}), nil, []kernfile.TaskStatus{{Task: evidence.Task{PID: dead.Process.Pid, Owner: ownerShim}}}),
-		"it is a task of the pod":          find(pod(func(*evidence.Pod) {}), []kernfile.TaskStatus{{Task: evidence.Task{PID: left.Process.Pid, TID: left.Process.Pid}}}, shim),
+		"another process is the shim": find(pod(func(*evidence.Pod) {}), nil,
+			[]kernfile.TaskStatus{{Task: evidence.Task{PID: dead.Process.Pid, Owner: ownerShim}}}),
+		"it is a task of the pod": find(pod(func(*evidence.Pod) {}), []kernfile.TaskStatus{{Task: evidence.Task{PID: left.Process.Pid,
+			TID: left.Process.Pid}}}, shim),
 	} {
 		if got != nil {
 			t.Errorf("%s: %d", name, got)

@@ -26,7 +26,8 @@ const (
 // sandbox, and to set up the one of a sandbox that is yet to be started, each followed by its
 // descendants, if nothing else of the pod lives. Results that come with an error are good but not
 // all.
-func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) (down, up []kernfile.TaskStatus, err error) {
+func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) (down,
+	up []kernfile.TaskStatus, err error) {
 	sandboxes, starts := sandboxesAlone(p, tasks), mayBeSetUp(p, tasks)
 	if len(sandboxes) == 0 && !starts {
 		return nil, nil, nil

@@ -87,7 +87,8 @@ wait`)
 		found = up(func(*evidence.Pod) {}, nil)
 		return len(found) == 2 && found[1].Comm == "sleep"
 	})
-	if found[0].PID == plugin.PID || found[0].PPID != service.Process.Pid || found[1].PPID != found[0].PID || found[0].Probe == nil || found[0].Probe.Started.IsZero() {
+	if found[0].PID == plugin.PID || found[0].PPID != service.Process.Pid || found[1].PPID != found[0].PID || found[0].Probe == nil ||
+		found[0].Probe.Started.IsZero() {
 		t.Errorf("plugin %+v, child %+v", found[0].Task, found[1].Task)
 	}
 	if found := up(func(p *evidence.Pod) { p.Containers = nil }, nil); len(found) != 2 {

@@ -26,7 +26,8 @@ func TestRequests(t *testing.T) {
 	})
 	dir := root + "/7/task/7/fd"
 	err := os.Mkdir(dir, 0o755)
-	for fd, text := range map[string]string{"1": "socket:[500]", "2": "socket:[502]", "3": "socket:[503]", "4": "socket:[504]", "5": "pipe:[501]", "6": "/dev/null"} {
+	for fd, text := range map[string]string{"1": "socket:[500]", "2": "socket:[502]", "3": "socket:[503]", "4": "socket:[504]",
+		"5": "pipe:[501]", "6": "/dev/null"} {
 		err = errors.Join(err, os.Symlink(text, dir+"/"+fd))
 	}
 	if err != nil {

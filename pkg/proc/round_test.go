@@ -84,7 +84,8 @@ func roundNode(t *testing.T, pods int) (h *Host, procs []string, read func(r *Ro
 		pid := i + 1
 		dir := "proc/" + strconv.Itoa(pid) + "/"
 		procs = append(procs, filepath.Join(root, dir, "comm"))
-		status := fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t%d\nNSpid:\t%d\nThreads:\t1\nVmSize:\t1 kB\n", comm, pid, pid, min(i, 1), pid)
+		status := fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t%d\nNSpid:\t%d\nThreads:\t1\nVmSize:\t1 "+
+			"kB\n", comm, pid, pid, min(i, 1), pid)
 		files[dir+"comm"] = comm + "\n"
 		files[dir+"status"] = status
 		files[dir+"cgroup"] = "0::/system.slice\n"
@@ -188,7 +189,8 @@ func TestWhichContainerd(t *testing.T) {
 		for pid, parent := range test.parents {
 			dir := fmt.Sprintf("proc/%d/", pid)
 			files[dir+"comm"] = "containerd\n"
-			files[dir+"status"] = fmt.Sprintf("Name:\tcontainerd\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t%d\nNSpid:\t%d\nThreads:\t1\n", pid, pid, parent, pid)
+			files[dir+"status"] = fmt.Sprintf("Name:\tcontainerd\nState:\tS "+
+				"(sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t%d\nNSpid:\t%d\nThreads:\t1\n", pid, pid, parent, pid)
 			files[dir+"cgroup"] = "0::/system.slice\n"
 		}
 		root := t.TempDir()

@@ -32,7 +32,8 @@ func TestOpenFilesUsedUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (len(got) == 1) != want || want && (got[0].Resource != evidence.Descriptors || got[0].Limit != int64(limit) || got[0].Used != int64(limit) || got[0].PID != pid) {
+		if (len(got) == 1) != want || want && (got[0].Resource != evidence.Descriptors || got[0].Limit != int64(limit) ||
+			got[0].Used != int64(limit) || got[0].PID != pid) {
 			t.Errorf("limit %d: %+v", limit, got)
 		}
 	}
@@ -93,10 +94,12 @@ mkdir io.containerd.metadata.v1.bolt && exec 4>>io.containerd.metadata.v1.bolt/m
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := cmp.Or(test.want, test.named); (len(named) == 1) != (want != "") || len(named) == 1 && (named[0].Resource != want || named[0].Dir != dir || named[0].Owner != ownerKubelet) {
+			if want := cmp.Or(test.want, test.named); (len(named) == 1) != (want != "") || len(named) == 1 && (named[0].Resource != want ||
+				named[0].Dir != dir || named[0].Owner != ownerKubelet) {
 				t.Errorf("%+v of the named directory, want %q", named, want)
 			}
-			if (len(got) == 1) != (test.want != "") || len(got) == 1 && (got[0].Resource != test.want || got[0].Dir != dir || (got[0].Limit > 0) != (test.want != evidence.ReadOnly)) {
+			if (len(got) == 1) != (test.want != "") || len(got) == 1 && (got[0].Resource != test.want || got[0].Dir != dir ||
+				(got[0].Limit > 0) != (test.want != evidence.ReadOnly)) {
 				t.Errorf("%+v, want %q of %s", got, test.want, dir)
 			}
 		})

@@ -17,7 +17,8 @@ const (
 func TestSuspects(t *testing.T) {
 	var tasks []kernfile.TaskStatus
 	for i := range 300 {
-		tasks = append(tasks, kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 100, TID: 100 + i, Threads: 300, State: "D", Container: "a", NSpid: []int{100 + i, 1 + i}}})
+		tasks = append(tasks, kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 100, TID: 100 + i, Threads: 300, State: "D",
+			Container: "a", NSpid: []int{100 + i, 1 + i}}})
 	}
 	tasks = append(tasks,
 		kernfile.TaskStatus{Task: evidence.Task{PID: 900, TID: 900, State: "S", Container: "b"}},                  // exiting
@@ -60,7 +61,8 @@ func TestSuspects(t *testing.T) {
 // hundreds only a few, and they take nobody else's place.
 func TestSuspectsChildren(t *testing.T) {
 	process := func(pid, ppid int, container string) kernfile.TaskStatus {
-		return kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: pid, TID: pid, PPID: ppid, Threads: 1, State: "S", Container: container, NSpid: []int{pid}}}
+		return kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: pid, TID: pid, PPID: ppid, Threads: 1, State: "S",
+			Container: container, NSpid: []int{pid}}}
 	}
 	// PIDs are shared: only the shim knows which processes are first.
 	p := &evidence.Pod{Containers: []evidence.Container{{ID: "a", Task: evidence.ShimTask{PID: 10}}, {ID: "b", Task: evidence.ShimTask{PID: 20}}}}

@@ -40,7 +40,8 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	p.Seen.Directory = p.Seen.Directory || found
 	p.Volumes = slices.Grow(p.Volumes, len(dirs))
 	for _, d := range dirs {
-		v := evidence.Volume{Name: kernfile.Printable(d.Name), Plugin: kernfile.Printable(d.Plugin), Block: d.Block, Driver: kernfile.Printable(d.Driver), Inline: d.Inline, NoRecord: d.NoRecord, Subpaths: d.Subpaths}
+		v := evidence.Volume{Name: kernfile.Printable(d.Name), Plugin: kernfile.Printable(d.Plugin), Block: d.Block,
+			Driver: kernfile.Printable(d.Driver), Inline: d.Inline, NoRecord: d.NoRecord, Subpaths: d.Subpaths}
 		v.Unregistered = d.Driver != "" && !slices.ContainsFunc(sockets, func(s string) bool { return strings.HasPrefix(s, d.Driver) })
 		p.Volumes = append(p.Volumes, v)
 	}

@@ -123,7 +123,8 @@ func TestUsersAreReadOnce(t *testing.T) {
 }
 
 func TestKubeletsByOtherNames(t *testing.T) {
-	for comm, want := range map[string]string{"kubelet": "kubelet", "kubelite": "kubelet", "k3s-server": "kubelet", "k3s-agent": "kubelet", "k3s": "", "kubelet2": ""} {
+	for comm, want := range map[string]string{"kubelet": "kubelet", "kubelite": "kubelet", "k3s-server": "kubelet", "k3s-agent": "kubelet",
+		"k3s": "", "kubelet2": ""} {
 		if got, _ := owner(&evidence.Task{Comm: comm}); got != want {
 			t.Errorf("%s is of %q, want %q", comm, got, want)
 		}

@@ -139,7 +139,8 @@ func newRig(t *testing.T) *rig {
 
 func client(t *testing.T, url string) *kube.Client {
 	t.Helper()
-	c, err := kube.New(&rest.Config{Host: url, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}})
+	c, err := kube.New(&rest.Config{Host: url, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json",
+		AcceptContentTypes: "application/json"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -325,7 +325,8 @@ func TestLimitsOfTheNewEventsAPI(t *testing.T) {
 	g := newRig(t)
 	g.r.node = strings.Repeat("n", 200)
 	f := diagnose.Finding{Message: strings.Repeat("é", 600)}
-	ev := g.r.event(g.r.self(), g.now, corev1.EventTypeWarning, strings.Repeat("C", 200), about{subject: g.pod, conditioned: true}.compose(&diagnose.Diagnosis{}, &f).onNode)
+	ev := g.r.event(g.r.self(), g.now, corev1.EventTypeWarning, strings.Repeat("C", 200), about{subject: g.pod,
+		conditioned: true}.compose(&diagnose.Diagnosis{}, &f).onNode)
 	if len(ev.ReportingInstance) > 128 || len(ev.Reason) > 128 || len(ev.Note) > mostNote {
 		t.Errorf("%d %d %d", len(ev.ReportingInstance), len(ev.Reason), len(ev.Note))
 	}
@@ -398,10 +399,13 @@ func TestRemainsAreToldOnTheNode(t *testing.T) {
 		saying    string
 		eventName string
 	}{
-		"deleted": {func() { g.r.ReportRemains(t.Context(), s, g.now, "ShimHung", left) }, "DeletedPodRemains", "Pod shop/web-0 (UID u1) is deleted but not gone from this node: " + left + ". The verdict was ShimHung. First: ", "web-0."},
-		"orphan":  {func() { g.r.ReportOrphan(t.Context(), s, g.now, left) }, "OrphanedPod", "Pod shop/web-0 (UID u1) is on this node but not in the API: " + left + ". First: ", "web-0."},
-		"unknown": {func() { g.r.ReportOrphan(t.Context(), verdict.Subject{UID: "u2"}, g.now, left) }, "OrphanedPod", "The pod with UID u2 is on this node", "orphan."},
-		"long":    {func() { g.r.ReportOrphan(t.Context(), s, g.now, strings.Repeat("é", 1000)) }, "OrphanedPod", "Pod shop/web-0", "web-0."},
+		"deleted": {func() { g.r.ReportRemains(t.Context(), s, g.now, "ShimHung", left) }, "DeletedPodRemains", "Pod shop/web-0 (UID u1) " +
+			"is deleted but not gone from this node: " + left + ". The verdict was ShimHung. First: ", "web-0."},
+		"orphan": {func() { g.r.ReportOrphan(t.Context(), s, g.now, left) }, "OrphanedPod", "Pod shop/web-0 (UID u1) is on this node " +
+			"but not in the API: " + left + ". First: ", "web-0."},
+		"unknown": {func() { g.r.ReportOrphan(t.Context(), verdict.Subject{UID: "u2"}, g.now, left) }, "OrphanedPod", "The pod with UID " +
+			"u2 is on this node", "orphan."},
+		"long": {func() { g.r.ReportOrphan(t.Context(), s, g.now, strings.Repeat("é", 1000)) }, "OrphanedPod", "Pod shop/web-0", "web-0."},
 	} {
 		g.api.took()
 		tc.tell()

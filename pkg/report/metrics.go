@@ -108,15 +108,18 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		}, []string{"reason"}),
 		held: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_verdicts_held_back_total",
-			Help: "Verdicts not reported on the pod, by cause (reason): the pod is not overdue, and the budget of the node is used up. A verdict that still stands when the pod is overdue is reported then.",
+			Help: "Verdicts not reported on the pod, by cause (reason): the pod is not overdue, and the budget of the node is used up. A " +
+				"verdict that still stands when the pod is overdue is reported then.",
 		}, []string{"reason"}),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_deleted_with_verdict_total",
-			Help: "Pods deleted while a verdict stood, by cause (reason) and by what was left on the node 15 seconds to a minute later (ending): clean (nothing of the pod), left (something), unread (not known).",
+			Help: "Pods deleted while a verdict stood, by cause (reason) and by what was left on the node 15 seconds to a minute later " +
+				"(ending): clean (nothing of the pod), left (something), unread (not known).",
 		}, []string{"reason", "ending"}),
 		shortened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_conditions_shortened_total",
-			Help: "Condition messages that the admission policies of an older version rejected for their size. The agent then writes at most 1,024 bytes until it restarts. Apply the policies of this version.",
+			Help: "Condition messages that the admission policies of an older version rejected for their size. The agent then writes at " +
+				"most 1,024 bytes until it restarts. Apply the policies of this version.",
 		}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_readings_lost_total",
@@ -145,7 +148,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
 			"Terminating pods on the node in the last round, stuck or not.", nil, nil),
 		blockedDesc: prometheus.NewDesc("nodeagent_blocked_tasks",
-			"Tasks on the node in uninterruptible sleep (D state), by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.",
+			"Tasks on the node in uninterruptible sleep (D state), by owner (pod, kubelet, containerd, shim, kernel, other) and by what "+
+				"they wait for (family). The series exist only while a pod is past its grace period.",
 			[]string{"owner", "family"}, nil),
 		droppedDesc: prometheus.NewDesc("nodeagent_verdicts_dropped_total",
 			"Readings skipped because too many pods were terminating.", nil, nil),
@@ -156,7 +160,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		loopsDesc: prometheus.NewDesc("nodeagent_loops_total",
 			"Rounds over the node's terminating pods, including rounds in which no pod was due.", nil, nil),
 		requestsDesc: prometheus.NewDesc("nodeagent_containerd_requests_total",
-			"Requests to containerd, by gRPC method (method). containerd calls the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nothing else for the others.",
+			"Requests to containerd, by gRPC method (method). containerd calls the pod's shim in turn for "+
+				"containerd.services.tasks.v1.Tasks/Get, and nothing else for the others.",
 			[]string{"method"}, nil),
 		linesDroppedDesc: prometheus.NewDesc("nodeagent_log_lines_dropped_total",
 			"Log lines dropped because standard error was not read in time, for example while containerd hangs.", nil, nil),
@@ -167,7 +172,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
 			"Reads of a suspect task's files that were skipped because too many killed helper processes had not exited.", nil, nil),
 		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
-			"Pods on the node that have been missing from the API for five minutes or more (--orphans-after), by what is left (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
+			"Pods on the node that have been missing from the API for five minutes or more (--orphans-after), by what is left (kind): "+
+				"process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
 			[]string{"kind"}, nil),
 		tokenHeldDesc: prometheus.NewDesc("nodeagent_token_held",
 			"1 if an admission policy (policy) rejects what the agent's token must not do, 0 if it does not, "+
@@ -191,7 +197,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 	for _, s := range []evidence.Source{
 		evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Mounts, evidence.Volumes, evidence.Holders,
 		evidence.Containers, evidence.Shims, evidence.Containerd, evidence.Plugins, evidence.RuntimeCommands,
-		evidence.Kubelet, evidence.NodeObject, evidence.VolumeCalls, evidence.APICalls, evidence.Claims, evidence.ClaimCalls, evidence.Events, evidence.Requests, evidence.Limits, evidence.Pulls,
+		evidence.Kubelet, evidence.NodeObject, evidence.VolumeCalls, evidence.APICalls, evidence.Claims, evidence.ClaimCalls, evidence.Events,
+		evidence.Requests, evidence.Limits, evidence.Pulls,
 	} {
 		m.missing.WithLabelValues(string(s))
 	}

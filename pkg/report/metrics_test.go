@@ -84,7 +84,8 @@ nodeagent_verdicts_dropped_total 1
 
 func TestSelfMetrics(t *testing.T) {
 	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts {
-		return Counts{Hangs: 3, Restarts: 2, Refused: 5, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4, Requests: map[string]uint64{"runtime.v1.RuntimeService/Version": 8}}
+		return Counts{Hangs: 3, Restarts: 2, Refused: 5, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4,
+			Requests: map[string]uint64{"runtime.v1.RuntimeService/Version": 8}}
 	})
 	m.Ticked(time.UnixMilli(1_772_000_000_500), 7, 2*time.Second)
 	m.Gathered(40 * time.Millisecond)
@@ -185,7 +186,8 @@ nodeagent_conditions_shortened_total 0
 			want += fmt.Sprintf("nodeagent_writes_total{kind=%q,result=%q} %d\n", kind, result, n)
 		}
 	}
-	want += "# HELP nodeagent_termination_phase_seconds Duration of the parts of pod terminations, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
+	want += "# HELP nodeagent_termination_phase_seconds Duration of the parts of pod terminations, stuck or not, by part (phase): " +
+		"GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
 		"A part is counted when it is over, to within one round. A part that began before the agent started is not counted.\n" +
 		"# TYPE nodeagent_termination_phase_seconds histogram\n"
 	for _, part := range verdict.Parts {

@@ -30,7 +30,8 @@ const ellipsis = " …"
 // since, "" for not known, is said of a message that tells no time, where the text stays short with it.
 func note(d *diagnose.Diagnosis, f *diagnose.Finding, since string) string {
 	with := func(when string) string {
-		return within(mostNote, lead(d, f, when)+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid), forceWord(d), "More: kubectl get pod -o yaml")
+		return within(mostNote, lead(d, f, when)+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid), forceWord(d),
+			"More: kubectl get pod -o yaml")
 	}
 	if since != "" && !f.Quiet && !strings.Contains(f.Message, " since ") {
 		if text := with(" since " + since); len(text) <= shortNote {
@@ -84,7 +85,8 @@ func message(d *diagnose.Diagnosis, f *diagnose.Finding, timeline string) condit
 	if d.Phase != "" && d.Phase != diagnose.PhaseUnknown {
 		phase = " in phase " + string(d.Phase)
 	}
-	m := condition.Message{Cause: sentence(lead(d, f, phase) + clean(f.Message)), Fix: sentence(clean(f.Remedy)), Avoid: sentence(clean(f.Danger)), Timeline: timeline}
+	m := condition.Message{Cause: sentence(lead(d, f, phase) + clean(f.Message)), Fix: sentence(clean(f.Remedy)),
+		Avoid: sentence(clean(f.Danger)), Timeline: timeline}
 	if also := alsoFound(d, f); also != "" {
 		m.Cause += " Also found: " + cut(also, mostAlso) + "."
 	}

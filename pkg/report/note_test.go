@@ -59,11 +59,14 @@ func TestNote(t *testing.T) {
 	for name, c := range map[string]struct {
 		got, want string
 	}{
-		"gone":              {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &f).onPod, "Was stuck: m. Fix: R. Avoid: D. Timeline: T." + page},
-		"gone, and long":    {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &long).onPod, "Was stuck: m. First: r. Avoid: d. Timeline: T." + page},
-		"a namespace ends":  {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onNode, "Pod shop/web-0: Stuck: m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
-		"none was written":  {about{subject: of, timeline: "T"}.compose(&force, &f).onPod, "Stuck: m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
-		"in its own, still": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onPod, "Stuck: m. First: r. Avoid: d. Force delete: not yet." + more},
+		"gone": {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &f).onPod, "Was stuck: m. Fix: R. Avoid: D. Timeline: T." + page},
+		"gone, and long": {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &long).onPod, "Was stuck: m. First: r. " +
+			"Avoid: d. Timeline: T." + page},
+		"a namespace ends": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onNode, "Pod shop/web-0: Stuck: " +
+			"m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
+		"none was written": {about{subject: of, timeline: "T"}.compose(&force, &f).onPod, "Stuck: m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
+		"in its own, still": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onPod, "Stuck: m. First: r. " +
+			"Avoid: d. Force delete: not yet." + more},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", name, c.got, c.want)
@@ -109,7 +112,8 @@ func TestNoteIsBounded(t *testing.T) {
 		for _, r := range long {
 			for _, d := range long {
 				f := diagnose.Finding{Cause: "A", Message: m, First: r, Avoid: d, Remedy: r, Danger: d}
-				e := about{subject: verdict.Subject{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 253)}, timeline: strings.Repeat("t", 200), conditioned: true}.compose(&diagnose.Diagnosis{}, &f)
+				e := about{subject: verdict.Subject{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 253)}, timeline: strings.Repeat("t",
+					200), conditioned: true}.compose(&diagnose.Diagnosis{}, &f)
 				for _, got := range []string{e.onPod, e.onNode} {
 					if len(got) > mostNote || !utf8.ValidString(got) {
 						t.Errorf("%d bytes, valid %v: %q", len(got), utf8.ValidString(got), got)

@@ -55,7 +55,8 @@ func TestPoliciesAreTried(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, tc.want)
 		}
 		made := g.api.took()
-		if len(made) != 2 || made[0].Path != "/api/v1/namespaces/agents/pods/nodeagent-x/status" || made[1].Path != "/apis/events.k8s.io/v1/namespaces/agents/events" {
+		if len(made) != 2 || made[0].Path != "/api/v1/namespaces/agents/pods/nodeagent-x/status" ||
+			made[1].Path != "/apis/events.k8s.io/v1/namespaces/agents/events" {
 			t.Errorf("%s: %+v", what, made)
 		}
 		for _, r := range made {

@@ -82,7 +82,8 @@ func TestConditionIsOurs(t *testing.T) {
 						t.Fatalf("%s, %q forged: %v", path, text, err)
 					}
 				}
-				if m, ok := condition.Parse(inCondition); !ok || m.String() != inCondition || max(len(e.onPod), len(e.onNode)) > mostNote || len(inCondition) > condition.Max {
+				if m, ok := condition.Parse(inCondition); !ok || m.String() != inCondition || max(len(e.onPod), len(e.onNode)) > mostNote ||
+					len(inCondition) > condition.Max {
 					t.Fatalf("%s, %q forged: %d, %d and %d bytes, %v", path, text, len(e.onPod), len(e.onNode), len(inCondition), ok)
 				}
 				if strings.Contains(inCondition, hostile.Mark) {
@@ -170,7 +171,8 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 	}
 	eventNote, eventReason, conditionMessage, reason := of("object.?note"), of("object.?reason"), of("c.?message"), of("c.?reason")
 	fixtures(t, func(*evidence.Pod) {}, func(name string, p *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
-		said, inCondition := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, since: "03:00:00 UTC", conditioned: true}.compose(d, f), message(d, f, "").String()
+		said, inCondition := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, since: "03:00:00 " +
+			"UTC", conditioned: true}.compose(d, f), message(d, f, "").String()
 		if !eventNote.MatchString(said.onPod) || !eventNote.MatchString(said.onNode) || !p.Gone && !conditionMessage.MatchString(inCondition) {
 			t.Errorf("%s: the policies refuse %.100s or %.100s", name, said, inCondition)
 		}

@@ -80,36 +80,58 @@ func TestTimeline(t *testing.T) {
 		want  []Passage
 		line  string
 	}{
-		"in time": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Sandbox, at(12*s, exited(11*s))}, {diagnose.Volumes, at(14*s, finished(11*s))}, {"", at(16*s, finished(11*s))}},
+		"in time": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Sandbox, at(12*s, exited(11*s))}, {diagnose.Volumes, at(14*s,
+			finished(11*s))}, {"", at(16*s, finished(11*s))}},
 			passed(GracePeriod, 11*s, Sandbox, 3*s, Volumes, 2*s), ""},
 		"between two rounds":      {false, []look{{"", at(3*s, finished(s))}}, passed(GracePeriod, s, Sandbox, 2*s, Volumes, 0*s), ""},
 		"between two late rounds": {true, []look{{"", at(3*s, finished(s))}}, nil, ""},
-		"overdue, and a finalizer": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Kill, at(40*s, nil)}, {diagnose.Sandbox, at(100*s, nil)}, {diagnose.Volumes, at(110*s, finished(99*s))},
+		"overdue, and a finalizer": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Kill, at(40*s, nil)}, {diagnose.Sandbox,
+			at(100*s, nil)}, {diagnose.Volumes, at(110*s, finished(99*s))},
 			{diagnose.Finalizers, at(120*s, final(99*s, 115*s))}, {"", at(300*s, final(99*s, 115*s))}},
 			passed(GracePeriod, 30*s, Overdue, 70*s, Sandbox, 10*s, Volumes, 10*s, Finalizers, 180*s),
 			"deleted 2026-03-01 03:00:00, grace period over 03:00:30, containers ended by 03:01:40, sandbox removed by 03:01:50, node done by 03:02:00."},
-		"the final delete is not the deadline": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Finalizers, at(6*s, final(4*s, 5*s))}, {diagnose.Finalizers, at(600*s, final(4*s, 5*s))}},
+		"the final delete is not the deadline": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Finalizers, at(6*s, final(4*s,
+			5*s))}, {diagnose.Finalizers, at(600*s, final(4*s, 5*s))}},
 			passed(GracePeriod, 4*s, Sandbox, 2*s, Volumes, 0*s),
 			"deleted 2026-03-01 03:00:00, containers ended by 03:00:04, sandbox removed by 03:00:06, node done by 03:00:06, grace period over 03:00:30."},
-		"ended in the future": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Volumes, at(40*s, finished(24*365*time.Hour))}}, passed(GracePeriod, 30*s, Overdue, 10*s, Sandbox, 0*s),
+		"ended in the future": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Volumes, at(40*s, finished(24*365*time.Hour))}},
+			passed(GracePeriod, 30*s, Overdue, 10*s, Sandbox, 0*s),
 			"deleted 2026-03-01 03:00:00, grace period over 03:00:30, containers ended by 03:00:40, sandbox removed by 03:00:40."},
-		"ended in the past": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Volumes, at(9*s, finished(-24*365*time.Hour))}}, passed(GracePeriod, 0*s, Sandbox, 9*s), ""},
-		"another day": {false, []look{{diagnose.Kill, at(2*s, nil)}, {diagnose.Volumes, at(30*time.Hour, finished(29*time.Hour))}}, passed(GracePeriod, 30*s, Overdue, 29*time.Hour-30*s, Sandbox, time.Hour),
+		"ended in the past": {false, []look{{diagnose.StopSignal, at(2*s, nil)}, {diagnose.Volumes, at(9*s, finished(-24*365*time.Hour))}},
+			passed(GracePeriod, 0*s, Sandbox, 9*s), ""},
+		"another day": {false, []look{{diagnose.Kill, at(2*s, nil)}, {diagnose.Volumes, at(30*time.Hour, finished(29*time.Hour))}},
+			passed(GracePeriod, 30*s, Overdue, 29*time.Hour-30*s, Sandbox, time.Hour),
 			"deleted 2026-03-01 03:00:00, grace period over 03:00:30, containers ended by 2026-03-02 08:00:00, sandbox removed by 09:00:00."},
-		"the agent begins in the grace period": {true, []look{{diagnose.StopSignal, at(10*s, nil)}, {diagnose.Volumes, at(50*s, finished(40*s))}, {"", at(60*s, finished(40*s))}}, passed(Overdue, 10*s, Sandbox, 10*s, Volumes, 10*s),
+		"the agent begins in the grace period": {true, []look{{diagnose.StopSignal, at(10*s, nil)}, {diagnose.Volumes, at(50*s, finished(40*s))},
+			{"", at(60*s, finished(40*s))}}, passed(Overdue, 10*s, Sandbox, 10*s, Volumes, 10*s),
 			"deleted 2026-03-01 03:00:00, grace period over 03:00:30, containers ended by 03:00:40, sandbox removed by 03:00:50."},
 		"the agent begins late": {true, []look{{diagnose.Kill, at(35*s, nil)}, {diagnose.Volumes, at(50*s, finished(40*s))}}, passed(Sandbox, 10*s),
 			"deleted 2026-03-01 03:00:00, grace period over 03:00:30, containers ended by 03:00:40, sandbox removed by 03:00:50."},
 		"the agent begins with the volumes": {true, []look{{diagnose.Volumes, at(50*s, finished(20*s))}, {"", at(99*s, finished(20*s))}}, nil,
 			"deleted 2026-03-01 03:00:00, containers ended by 03:00:20, grace period over 03:00:30."},
-		"the stage is not known at first": {true, []look{{diagnose.PhaseUnknown, at(31*s, nil)}, {diagnose.Volumes, at(50*s, finished(20*s))}, {"", at(99*s, finished(20*s))}}, nil,
+		"the stage is not known at first": {true, []look{{diagnose.PhaseUnknown, at(31*s, nil)}, {diagnose.Volumes, at(50*s, finished(20*s))},
+			{"", at(99*s, finished(20*s))}}, nil,
 			"deleted 2026-03-01 03:00:00, containers ended by 03:00:20, grace period over 03:00:30."},
-		"by force, with a finalizer": {false, []look{{diagnose.StopSignal, at(2*s, func(p *evidence.Pod) { p.GracePeriodSeconds, p.Deadline = 0, start })}, {diagnose.Finalizers, at(40*s, final(20*s, 0))}, {"", at(50*s, final(20*s, 0))}},
+		"by force, with a finalizer": {false, []look{{diagnose.StopSignal, at(2*s, func(p *evidence.Pod) {
+			p.GracePeriodSeconds, p.Deadline = 0,
+				start
+		})}, {diagnose.Finalizers, at(40*s, final(20*s, 0))}, {"", at(50*s, final(20*s, 0))}},
 			passed(Finalizers, 10*s), "containers ended by 2026-03-01 03:00:20, sandbox removed by 03:00:40, node done by 03:00:40."},
-		"seen after the final delete": {true, []look{{diagnose.Finalizers, at(40*s, func(p *evidence.Pod) { final(20*s, 38*s)(p); p.DeletionRequested = start.Add(38 * s) })}}, nil, "containers ended by 2026-03-01 03:00:38."},
-		"by force, after a while":     {false, []look{{diagnose.Kill, at(50*s, nil)}, {"", at(60*s, nil)}}, nil, "deleted 2026-03-01 03:00:00, grace period over 03:00:30."},
-		"a job's pod":                 {false, []look{{"", at(s, func(p *evidence.Pod) { finished(-time.Hour)(p); p.GracePeriodSeconds, p.Deadline = 0, start })}}, nil, ""},
-		"not sure of the deadline":    {true, []look{{diagnose.StopSignal, at(10*s, func(p *evidence.Pod) { p.DeadlineUnsure = true })}, {diagnose.Volumes, at(50*s, finished(40*s))}}, passed(Sandbox, 10*s), "deleted 2026-03-01 03:00:00, containers ended by 03:00:40, sandbox removed by 03:00:50."},
+		"seen after the final delete": {true, []look{{diagnose.Finalizers, at(40*s, func(p *evidence.Pod) {
+			final(20*s,
+				38*s)(p)
+			p.DeletionRequested = start.Add(38 * s)
+		})}}, nil, "containers ended by 2026-03-01 03:00:38."},
+		"by force, after a while": {false, []look{{diagnose.Kill, at(50*s, nil)}, {"", at(60*s, nil)}}, nil, "deleted 2026-03-01 " +
+			"03:00:00, grace period over 03:00:30."},
+		"a job's pod": {false, []look{{"", at(s, func(p *evidence.Pod) {
+			finished(-time.Hour)(p)
+			p.GracePeriodSeconds,
+				p.Deadline = 0, start
+		})}}, nil, ""},
+		"not sure of the deadline": {true, []look{{diagnose.StopSignal, at(10*s, func(p *evidence.Pod) { p.DeadlineUnsure = true })},
+			{diagnose.Volumes, at(50*s, finished(40*s))}}, passed(Sandbox, 10*s), "deleted 2026-03-01 03:00:00, containers ended by " +
+			"03:00:40, sandbox removed by 03:00:50."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Case{Late: tc.late}

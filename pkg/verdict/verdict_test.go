@@ -48,19 +48,25 @@ func TestJudge(t *testing.T) {
 		condition *Condition
 		looks     []look
 	}{
-		"nothing ever":      {nil, []look{{0, nothing, Nothing, "", 0}, {m, nothing, Nothing, "", 0}}},
-		"a cause, and gone": {nil, []look{{0, found("A"), Found, "A", 0}, {s, nothing, Held, "A", 0}, {15 * s, nothing, Held, "A", 0}, {16 * s, nothing, Withdrawn, "", 16 * s}, {17 * s, nothing, Nothing, "", 16 * s}}},
-		"now and then":      {nil, []look{{0, found("A"), Found, "A", 0}, {10 * s, nothing, Held, "A", 0}, {20 * s, found("A"), Found, "A", 0}, {30 * s, nothing, Held, "A", 0}, {40 * s, found("A"), Found, "A", 0}}},
-		"another cause":     {nil, []look{{0, found("A"), Found, "A", 0}, {10 * s, found("B"), Found, "B", 10 * s}}},
-		"Unknown waits":     {nil, []look{{0, unknown, Nothing, "", 0}, {14 * s, unknown, Nothing, "", 0}, {15 * s, unknown, Found, "Unknown", 15 * s}, {16 * s, unknown, Found, "Unknown", 15 * s}}},
+		"nothing ever": {nil, []look{{0, nothing, Nothing, "", 0}, {m, nothing, Nothing, "", 0}}},
+		"a cause, and gone": {nil, []look{{0, found("A"), Found, "A", 0}, {s, nothing, Held, "A", 0}, {15 * s, nothing, Held, "A", 0}, {16 * s,
+			nothing, Withdrawn, "", 16 * s}, {17 * s, nothing, Nothing, "", 16 * s}}},
+		"now and then": {nil, []look{{0, found("A"), Found, "A", 0}, {10 * s, nothing, Held, "A", 0}, {20 * s, found("A"), Found, "A", 0},
+			{30 * s, nothing, Held, "A", 0}, {40 * s, found("A"), Found, "A", 0}}},
+		"another cause": {nil, []look{{0, found("A"), Found, "A", 0}, {10 * s, found("B"), Found, "B", 10 * s}}},
+		"Unknown waits": {nil, []look{{0, unknown, Nothing, "", 0}, {14 * s, unknown, Nothing, "", 0}, {15 * s, unknown, Found, "Unknown",
+			15 * s}, {16 * s, unknown, Found, "Unknown", 15 * s}}},
 		// It is told after a while for which nothing moves, which begins anew with the agent and
 		// grows when the kubelet is started: that it is not told refutes it only in another phase.
-		"Unknown stays": {nil, []look{{0, unknown, Nothing, "", 0}, {15 * s, unknown, Found, "Unknown", 15 * s}, {30 * s, waits, Held, "Unknown", 15 * s}, {9 * m, waits, Held, "Unknown", 15 * s},
+		"Unknown stays": {nil, []look{{0, unknown, Nothing, "", 0}, {15 * s, unknown, Found, "Unknown", 15 * s}, {30 * s, waits, Held, "Unknown",
+			15 * s}, {9 * m, waits, Held, "Unknown", 15 * s},
 			{10 * m, nothing, Held, "Unknown", 15 * s}, {10*m + 15*s, nothing, Withdrawn, "", 10*m + 15*s}}},
 		"Unknown stays in a restart": {toldUnknown, []look{{0, waits, Held, "Unknown", 0}, {m, waits, Held, "Unknown", 0}, {2 * m, found("A"), Found, "A", 2 * m}}},
 		"A gives way":                {nil, []look{{0, found("A"), Found, "A", 0}, {s, unknown, Held, "A", 0}, {16 * s, unknown, Found, "Unknown", 16 * s}}},
-		"not looked for":             {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {10 * m, blind("A", nothing), Held, "A", 0}, {11 * m, blind("A", unknown), Found, "Unknown", 11 * m}}},
-		"looked for again": {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {20 * s, nothing, Held, "A", 0}, {22 * s, found("A"), Found, "A", 0},
+		"not looked for": {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {10 * m, blind("A",
+			nothing), Held, "A", 0}, {11 * m, blind("A", unknown), Found, "Unknown", 11 * m}}},
+		"looked for again": {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {20 * s, nothing, Held, "A", 0},
+			{22 * s, found("A"), Found, "A", 0},
 			{m, blind("A", nothing), Held, "A", 0}, {2 * m, nothing, Held, "A", 0}, {2*m + 15*s, nothing, Withdrawn, "", 2*m + 15*s}}},
 		"looked for now and then": {nil, []look{{0, found("A"), Found, "A", 0}, {2 * s, nothing, Held, "A", 0}, {8 * s, blind("A", nothing), Held, "A", 0},
 			{12 * s, nothing, Held, "A", 0}, {16 * s, blind("A", nothing), Held, "A", 0}, {18 * s, nothing, Withdrawn, "", 18 * s}}},
@@ -94,9 +100,10 @@ func TestUnknownFoundWithoutFiles(t *testing.T) {
 		want  Outcome
 	}
 	for name, looks := range map[string][]look{
-		"it is seen again":      {{20 * s, diagnose.Kill, Held}, {139 * s, diagnose.Kill, Held}, {140 * s, diagnose.Kill, Held}, {155 * s, diagnose.Kill, Withdrawn}},
-		"it gets on":            {{20 * s, diagnose.Kill, Held}, {40 * s, diagnose.Runtime, Held}, {55 * s, diagnose.Runtime, Withdrawn}},
-		"another reading hangs": {{20 * s, diagnose.Kill, Held}, {100 * s, unread, Held}, {110 * s, diagnose.Kill, Held}, {229 * s, diagnose.Kill, Held}, {230 * s, diagnose.Kill, Held}, {245 * s, diagnose.Kill, Withdrawn}},
+		"it is seen again": {{20 * s, diagnose.Kill, Held}, {139 * s, diagnose.Kill, Held}, {140 * s, diagnose.Kill, Held}, {155 * s, diagnose.Kill, Withdrawn}},
+		"it gets on":       {{20 * s, diagnose.Kill, Held}, {40 * s, diagnose.Runtime, Held}, {55 * s, diagnose.Runtime, Withdrawn}},
+		"another reading hangs": {{20 * s, diagnose.Kill, Held}, {100 * s, unread, Held}, {110 * s, diagnose.Kill, Held}, {229 * s, diagnose.Kill,
+			Held}, {230 * s, diagnose.Kill, Held}, {245 * s, diagnose.Kill, Withdrawn}},
 	} {
 		var c Case
 		see := func(at time.Duration, d diagnose.Diagnosis) {

@@ -385,7 +385,8 @@ func Writes(ctx context.Context, c *Cluster, since time.Time) ([]Write, error) {
 		if e.Stage != "ResponseComplete" || e.User.Username != c.Agents.user() || e.StageTimestamp.Before(since) {
 			continue
 		}
-		out = append(out, Write{e.StageTimestamp, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace, e.ObjectRef.Name, string(e.RequestObject)})
+		out = append(out, Write{e.StageTimestamp, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace, e.ObjectRef.Name,
+			string(e.RequestObject)})
 	}
 	return out, s.Err()
 }

@@ -109,7 +109,8 @@ func (r *Run) Create(ctx context.Context, p *corev1.Pod) error {
 	}
 	made, err := r.Node.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%w: an earlier run has left it; bin/cluster kubectl -n %s describe pod %s shows it, and make cluster-down ends all of it", err, p.Namespace, p.Name)
+		return fmt.Errorf("%w: an earlier run has left it; bin/cluster kubectl -n %s describe pod %s shows it, and make cluster-down "+
+			"ends all of it", err, p.Namespace, p.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("create pod: %w", err)

@@ -18,7 +18,8 @@ func TestUnsaid(t *testing.T) {
 			"Avoid: umount -l.\nForce delete: no, process dd is still running.\nTimeline: deleted 2026-03-01 03:00:00."
 	)
 	all := []string{
-		"thread 7 (dd)", "First: wait", "Cause: Probably stuck in phase Kill", "Seen: state D", "Fix: kill -CONT", "Avoid: umount", "Force delete: no, process dd", "Timeline: deleted ",
+		"thread 7 (dd)", "First: wait", "Cause: Probably stuck in phase Kill", "Seen: state D", "Fix: kill -CONT", "Avoid: " +
+			"umount", "Force delete: no, process dd", "Timeline: deleted ",
 	}
 	for name, tc := range map[string]struct {
 		says            []string
@@ -26,15 +27,17 @@ func TestUnsaid(t *testing.T) {
 		note, condition string // no condition is none
 		want            string // "" for none
 	}{
-		"all of it":                   {all, "A", note, text, ""},
-		"a pod that is gone":          {[]string{"thread 7 (dd)"}, "A", gone, "", ""},
-		"the whole node":              {nil, "A", "WHOLE NODE n1: Stuck: x. First: y. More: condition C.", "Cause: WHOLE NODE n1: Stuck in an unknown phase: x.\nFix: y.\nAvoid: z.", ""},
-		"nothing is broken":           {nil, "A", "Slow stop: x. First: y. More: condition C.", "Cause: Slow stop in phase StopSignal: x.\nFix: y.\nAvoid: z.", ""},
-		"not in the Event":            {[]string{"state D"}, "A", note, text, `the Event does not say "state D"`},
-		"not in the condition":        {[]string{"Fix: reboot"}, "A", note, text, `the condition does not say "Fix: reboot"`},
-		"in another line":             {[]string{"Fix: state D"}, "A", note, text, `the condition does not say "Fix: state D"`},
-		"there is no condition":       {[]string{"Fix: wait"}, "A", gone, "", `the condition does not say "Fix: wait"`},
-		"another beginning":           {nil, "A", "Blocked in phase Kill: x. First: y. More: condition C.", "Cause: Stuck in phase Kill: x.\nFix: y.\nAvoid: z.", "does not begin as a verdict does"},
+		"all of it":          {all, "A", note, text, ""},
+		"a pod that is gone": {[]string{"thread 7 (dd)"}, "A", gone, "", ""},
+		"the whole node": {nil, "A", "WHOLE NODE n1: Stuck: x. First: y. More: condition C.", "Cause: WHOLE NODE n1: Stuck " +
+			"in an unknown phase: x.\nFix: y.\nAvoid: z.", ""},
+		"nothing is broken":     {nil, "A", "Slow stop: x. First: y. More: condition C.", "Cause: Slow stop in phase StopSignal: x.\nFix: y.\nAvoid: z.", ""},
+		"not in the Event":      {[]string{"state D"}, "A", note, text, `the Event does not say "state D"`},
+		"not in the condition":  {[]string{"Fix: reboot"}, "A", note, text, `the condition does not say "Fix: reboot"`},
+		"in another line":       {[]string{"Fix: state D"}, "A", note, text, `the condition does not say "Fix: state D"`},
+		"there is no condition": {[]string{"Fix: wait"}, "A", gone, "", `the condition does not say "Fix: wait"`},
+		"another beginning": {nil, "A", "Blocked in phase Kill: x. First: y. More: condition C.", "Cause: Stuck in phase Kill: " +
+			"x.\nFix: y.\nAvoid: z.", "does not begin as a verdict does"},
 		"no first step":               {nil, "A", "Stuck: x. More: condition C.", "Cause: Stuck in phase Kill: x.\nFix: y.\nAvoid: z.", "does not say what to do"},
 		"nothing to do, and gone":     {nil, "A", "Was stuck: x. More: nodeagent explain A.", "", "does not say what to do"},
 		"no fix":                      {nil, "A", note, strings.Replace(text, "Fix", "Fixes", 1), "lacks a line"},

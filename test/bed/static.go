@@ -20,7 +20,8 @@ func (r *Run) createStatic(ctx context.Context, p *corev1.Pod) error {
 		return err
 	}
 	// The kubelet reads what has a name without a dot in front.
-	if _, err := r.Node.Exec(ctx, fmt.Sprintf("mkdir -p %[1]s && cat >%[1]s/.new <<'END'\n%[2]s\nEND\nmv %[1]s/.new %[1]s/%[3]s.json", StaticPodPath, text, p.Name)); err != nil {
+	if _, err := r.Node.Exec(ctx, fmt.Sprintf("mkdir -p %[1]s && cat >%[1]s/.new <<'END'\n%[2]s\nEND\nmv %[1]s/.new "+
+		"%[1]s/%[3]s.json", StaticPodPath, text, p.Name)); err != nil {
 		return err
 	}
 	r.Name = p.Name + "-" + r.Node.Name

@@ -111,10 +111,11 @@ func hung(ctx context.Context) (rows []row, err error) {
 		measured: silent.String(),
 		met:      silent.loops*10 >= answers.loops*9,
 	}, {
-		what:     "  ContainerdHung on the first pod, from the stop",
-		target:   "≤" + hungLimit.String(),
-		measured: fmt.Sprintf("%s (%s of it in the grace period); on all of them %s", first.Sub(stopped).Round(100*time.Millisecond), hungBefore, all.Sub(stopped).Round(100*time.Millisecond)),
-		met:      first.Sub(stopped) <= hungLimit,
+		what:   "  ContainerdHung on the first pod, from the stop",
+		target: "≤" + hungLimit.String(),
+		measured: fmt.Sprintf("%s (%s of it in the grace period); on all of them "+
+			"%s", first.Sub(stopped).Round(100*time.Millisecond), hungBefore, all.Sub(stopped).Round(100*time.Millisecond)),
+		met: first.Sub(stopped) <= hungLimit,
 	}}, nil
 }
 

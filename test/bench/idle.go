@@ -130,7 +130,8 @@ func gatherCrowd(ctx context.Context, node *bed.Node) (running int, took time.Du
 		progress("  %v; going on with those that run", err)
 	}
 	took = time.Since(begin)
-	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{FieldSelector: "status.phase=Pending"}); err != nil {
+	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)},
+		metav1.ListOptions{FieldSelector: "status.phase=Pending"}); err != nil {
 		return 0, 0, fmt.Errorf("delete pods that do not run: %w", err)
 	}
 	// One that has come to run meanwhile takes its time to go, and the agent
@@ -357,10 +358,11 @@ func watchIdle(ctx context.Context, node *bed.Node) ([]row, error) {
 		measured: fmt.Sprintf("RssAnon %s; RssFile %s", mebibytes(after.anon), mebibytes(after.file)),
 	}}
 	rows = append(append(rows, cpu...), []row{{
-		what:     "  Writes to the API",
-		target:   "0 per hour",
-		measured: fmt.Sprintf("%.0f per hour: %d in %s", float64(api.writes)*float64(time.Hour)/float64(end.Sub(begin)), api.writes, end.Sub(begin).Round(time.Second)),
-		met:      api.writes == 0,
+		what:   "  Writes to the API",
+		target: "0 per hour",
+		measured: fmt.Sprintf("%.0f per hour: %d in %s", float64(api.writes)*float64(time.Hour)/float64(end.Sub(begin)), api.writes,
+			end.Sub(begin).Round(time.Second)),
+		met: api.writes == 0,
 	}, {
 		what:     "  Watches open",
 		target:   "1",

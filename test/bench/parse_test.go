@@ -27,7 +27,8 @@ PASS
 func TestLatencies(t *testing.T) {
 	rows := latencies(bed.Results{
 		{Name: "handles-term", Node: "native1", Verdict: "silent"},
-		{Name: "shell-pid1", Node: "native1", Deletion: 7123 * time.Millisecond, Deadline: -22900 * time.Millisecond, Warning: "FailedPreStopHook", Warned: 9 * time.Second},
+		{Name: "shell-pid1", Node: "native1", Deletion: 7123 * time.Millisecond, Deadline: -22900 * time.Millisecond,
+			Warning: "FailedPreStopHook", Warned: 9 * time.Second},
 		{Name: "shell-pid1", Node: "vm1", Deletion: time.Minute},
 		{Name: "finalizer", Node: "vm1", Deletion: time.Minute, Deadline: 12 * time.Second},
 		{Name: "containerd-stopped", Node: "vm1", Deletion: 10 * time.Second, Deadline: 7 * time.Second, Warning: "FailedKillPod", Warned: 123 * time.Second},

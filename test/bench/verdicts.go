@@ -75,7 +75,8 @@ func latencies(results bed.Results) []row {
 			if l.fromDeletion {
 				v = results[i].Deletion
 			}
-			r.measured, r.met = v.Round(100*time.Millisecond).String()+" on "+results[i].Node+"; the kubelet's own first: "+warned(&results[i], l.fromDeletion), v <= l.limit
+			r.measured, r.met = v.Round(100*time.Millisecond).String()+" on "+results[i].Node+"; the kubelet's own first: "+
+				""+warned(&results[i], l.fromDeletion), v <= l.limit
 		}
 		rows = append(rows, r)
 	}

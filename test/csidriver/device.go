@@ -46,7 +46,8 @@ func runDevice(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = device.NewRegistrationClient(kubelet).Register(ctx, &device.RegisterRequest{Version: device.Version, Endpoint: endpoint, ResourceName: resourceDomain + name})
+	_, err = device.NewRegistrationClient(kubelet).Register(ctx, &device.RegisterRequest{Version: device.Version, Endpoint: endpoint,
+		ResourceName: resourceDomain + name})
 	if err != nil {
 		return fmt.Errorf("register with the kubelet: %w", err)
 	}

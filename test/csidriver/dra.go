@@ -19,7 +19,8 @@ type claimDriver struct {
 
 // runDRA serves the driver as run does a CSI driver.
 func runDRA(ctx context.Context, name string) error {
-	return serve(ctx, name, "dra.sock", &registration.PluginInfo{Type: registration.DRAPlugin, SupportedVersions: []string{dra.DRAPluginService}}, func(s *grpc.Server) {
+	return serve(ctx, name, "dra.sock", &registration.PluginInfo{Type: registration.DRAPlugin,
+		SupportedVersions: []string{dra.DRAPluginService}}, func(s *grpc.Server) {
 		dra.RegisterDRAPluginServer(s, &claimDriver{name: name})
 	})
 }

@@ -178,7 +178,8 @@ func (r *results) print() {
 	slices.SortFunc(r.rows, func(a, b bed.Result) int {
 		return cmp.Or(cmp.Compare(a.Want, b.Want), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
 	})
-	head := fmt.Sprintf("\n%-24s %-8s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", "SCENARIO", "TIER", "NODE", "BEGAN", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE", "KUBELET",
+	head := fmt.Sprintf("\n%-24s %-8s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", "SCENARIO", "TIER", "NODE", "BEGAN", "TRUE "+
+		"CAUSE", "VERDICT", "DELETION", "DEADLINE", "KUBELET",
 		strings.Join(bed.Steps, " "), "WRONG NAMES")
 	verdicts, failed, second := map[string]int{}, 0, 0
 	for _, row := range r.rows {
@@ -209,7 +210,8 @@ func (r *results) print() {
 		if row.Again > 0 {
 			wrong += " (the first pod went without the fault)"
 		}
-		line := fmt.Sprintf("%-24s %-8s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", row.Name, row.Tier, row.Node, clock(row.Began), row.Want, row.Verdict, deletion, deadline, kubelet, steps(row.Took), wrong)
+		line := fmt.Sprintf("%-24s %-8s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s "+
+			"%s\n", row.Name, row.Tier, row.Node, clock(row.Began), row.Want, row.Verdict, deletion, deadline, kubelet, steps(row.Took), wrong)
 		rows.WriteString(line)
 		if len(row.Failures) > 0 || row.Missed != "" {
 			odd.WriteString(line)
@@ -297,7 +299,8 @@ func (r *results) warnings() string {
 		}
 		all++
 	}
-	return fmt.Sprintf("the kubelet's own first warning about %d pods came before the verdict of %d, after that of %d, and until the fault was healed not about %d",
+	return fmt.Sprintf("the kubelet's own first warning about %d pods came before the verdict of %d, after that of %d, and until the "+
+		"fault was healed not about %d",
 		all, before, after, all-before-after)
 }
 

@@ -26,7 +26,8 @@ import (
 // api lists the incidents in which the API server does not let the kubelet finish, and
 // innocent ones that look like them.
 func api() []bed.Scenario {
-	return []bed.Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(), statusLate(), statusWebhookLate(), finalizerRefused(), finalizerDenied(), mirrorDeleted(), manifestRemoved()}
+	return []bed.Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(),
+		statusLate(), statusWebhookLate(), finalizerRefused(), finalizerDenied(), mirrorDeleted(), manifestRemoved()}
 }
 
 // A refusal is an admission policy that refuses what the kubelet of the pod's node
@@ -56,23 +57,25 @@ func (r refusal) impose(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	if r.toAll {
 		who = ""
 	}
-	_, err := about.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
-			RuleWithOperations: admissionv1.RuleWithOperations{
-				Operations: []admissionv1.OperationType{r.operation},
-				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{r.resource}},
-			},
-		}}},
-		MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf(
-			"%srequest.namespace == '%s' && request.name == '%s'", who, p.Namespace, p.Name)}},
-		Validations: []admissionv1.Validation{{Expression: "false", Message: "pods with billing records are kept"}},
-	}}, metav1.CreateOptions{})
+	_, err := about.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: name,
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{r.operation},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{r.resource}},
+				},
+			}}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf(
+				"%srequest.namespace == '%s' && request.name == '%s'", who, p.Namespace, p.Name)}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "pods with billing records are kept"}},
+		}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	_, err = about.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-	}}, metav1.CreateOptions{})
+	_, err = about.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: name,
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -157,7 +160,8 @@ func askWebhook(listens bool) bed.Step {
 					Operations: []admissionv1.OperationType{admissionv1.Update},
 					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "pods/status"}},
 				}},
-				MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf("request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+				MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf("request.namespace == '%s' && "+
+					"request.name == '%s'", p.Namespace, p.Name)}},
 			}},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -195,7 +199,8 @@ func deny(w http.ResponseWriter, q *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-		"response": map[string]any{"uid": asked.Request.UID, "allowed": false, "status": map[string]any{"code": http.StatusForbidden, "message": "pods with billing records are kept"}},
+		"response": map[string]any{"uid": asked.Request.UID, "allowed": false, "status": map[string]any{"code": http.StatusForbidden,
+			"message": "pods with billing records are kept"}},
 	})
 }
 
@@ -231,7 +236,8 @@ func finalDeleteRefused() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "FinalDeleteRejected",
-			Says: []string{"Cause: in phase FinalDelete", "Seen: no process, mount, volume directory or cgroup of the pod is left on the node", "rejects the kubelet's delete of the pod (HTTP 422)",
+			Says: []string{"Cause: in phase FinalDelete", "Seen: no process, mount, volume directory or cgroup of the pod is left on the " +
+				"node", "rejects the kubelet's delete of the pod (HTTP 422)",
 				"Fix: kubectl delete --dry-run=server -n ", "Fix:  --force --as=system:node:"},
 		},
 	}
@@ -285,7 +291,8 @@ func statusDenied() bed.Scenario {
 	s := statusRefused()
 	s.Name, s.Story = "status-denied", "a webhook denies every update of the pod's status"
 	s.Break, s.Heal, s.NoCondition = askWebhook(true), askNoWebhook, true
-	s.Says = []string{"Probably stuck: ", "rejects the kubelet's pod status updates (HTTP 403)", "the webhook \"" + statusWebhook + "\": it rejects nodeagent's update of this pod's status too"}
+	s.Says = []string{"Probably stuck: ", "rejects the kubelet's pod status updates (HTTP 403)", "the webhook " +
+		"\"" + statusWebhook + "\": it rejects nodeagent's update of this pod's status too"}
 	return s
 }
 
@@ -295,7 +302,8 @@ func statusWebhookDead() bed.Scenario {
 	s.Name, s.Story = "status-webhook-dead", "the API server has to ask a webhook about each update of the pod's status, and nobody listens there"
 	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(false), askNoWebhook, true, "WebhookFails"
 	s.Says = []string{
-		"Probably stuck: ", "does not accept the kubelet's pod status updates (HTTP 500) because it cannot call the webhook \"" + statusWebhook + "\"", "check its pods",
+		"Probably stuck: ", "does not accept the kubelet's pod status updates (HTTP 500) because it cannot call the webhook " +
+			"\"" + statusWebhook + "\"", "check its pods",
 	}
 	return s
 }
@@ -367,10 +375,12 @@ func advised(answer string) bed.Step {
 // work.
 func finalizerDenied() bed.Scenario {
 	s := finalizer()
-	s.Name, s.Story = "finalizer-denied", "a webhook denies every update of the pod and of its status, as the kubelet has finished, and with that the removal of its finalizer"
+	s.Name, s.Story = "finalizer-denied", "a webhook denies every update of the pod and of its status, as the kubelet has finished, "+
+		"and with that the removal of its finalizer"
 	s.Proof = nothingLeft
 	s.NoCondition = true
-	s.Says = []string{"example.com/block", "Nothing of the pod is left", "check whether the webhook \"" + statusWebhook + "\" rejects the removal: it rejects nodeagent's update of this pod"}
+	s.Says = []string{"example.com/block", "Nothing of the pod is left", "check whether the webhook \"" + statusWebhook + "\" rejects " +
+		"the removal: it rejects nodeagent's update of this pod"}
 	s.Break = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		ctx = context.WithoutCancel(ctx)
 		go func() {

@@ -95,7 +95,8 @@ func draDriverGone() bed.Scenario {
 // draUnprepareFails is a driver that answers, and names an error about the claim in its answer.
 func draUnprepareFails() bed.Scenario {
 	const name = "dra-unprepare-fails"
-	return ofDRA(name, "the DRA driver of the pod's claim answers with an error when it is to release the device", tellCSI(name, "error"), "with an error about the claim")
+	return ofDRA(name, "the DRA driver of the pod's claim answers with an error when it is to release the "+
+		"device", tellCSI(name, "error"), "with an error about the claim")
 }
 
 func draUnprepareSlow() bed.Scenario {

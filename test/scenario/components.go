@@ -66,7 +66,8 @@ func containerdDown() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ContainerdDown",
-			Says:  []string{"containerd has been down since ", "it has no process", "Seen: Connections to containerd's socket have failed since", "systemctl start containerd"},
+			Says: []string{"containerd has been down since ", "it has no process", "Seen: Connections to containerd's socket have failed " +
+				"since", "systemctl start containerd"},
 		},
 	}
 }
@@ -83,7 +84,8 @@ func kubeletDown() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "KubeletDown",
-			Says:  []string{"the kubelet has not been running since ", "Seen: No process has had a kubelet's name since ", "Seen: Connections to the kubelet's port are refused", "systemctl start kubelet"},
+			Says: []string{"the kubelet has not been running since ", "Seen: No process has had a kubelet's name since ", "Seen: " +
+				"Connections to the kubelet's port are refused", "systemctl start kubelet"},
 		},
 	}
 }

@@ -22,7 +22,8 @@ import (
 // disconnected lists the incidents in which the kubelet does not get through to the API server
 // and the agent does, and innocent ones that look like them.
 func disconnected() []bed.Scenario {
-	all := []bed.Scenario{kubeletCutOff(), kubeletCutOffLater(), kubeletRefused(), certificateExpired(), kubeletCrashes(), kubeletCutOffBriefly(), kubeletCutOffAtTheEnd()}
+	all := []bed.Scenario{kubeletCutOff(), kubeletCutOffLater(), kubeletRefused(), certificateExpired(), kubeletCrashes(),
+		kubeletCutOffBriefly(), kubeletCutOffAtTheEnd()}
 	for i := range all {
 		all[i].NoExec = true // the kubelet has the API server say who may
 	}

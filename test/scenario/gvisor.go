@@ -135,7 +135,8 @@ func gvisorKilled() bed.Scenario {
 }
 
 func gvisorGofersStopped() bed.Scenario {
-	s := ofGVisor("gvisor-gofers-stopped", "innocent: the processes that open files for gVisor are stopped, which the end of the pod does not need", victim(20, "drain", "0"))
+	s := ofGVisor("gvisor-gofers-stopped", "innocent: the processes that open files for gVisor are stopped, which the end of the pod "+
+		"does not need", victim(20, "drain", "0"))
 	s.Break = bed.OnNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers")
 	s.Heal = bed.OnNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
 	return s

@@ -208,7 +208,8 @@ func inGraceHook() bed.Scenario {
 			Pod:   preStop(pod(180, bed.BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"), executing("sh", "-c", "sleep 75; true")),
 			Break: onFirst(handles),
 		},
-		Want: bed.Want{Waits: []string{"container main is inside its grace period of ", "Process sh (PID ", "its preStop hook (PID ", ", and SIGTERM follows", "it will be killed at "}},
+		Want: bed.Want{Waits: []string{"container main is inside its grace period of ", "Process sh (PID ", "its preStop hook (PID ", ", " +
+			"and SIGTERM follows", "it will be killed at "}},
 	}
 }
 

@@ -445,7 +445,8 @@ until socat -u OPEN:/dev/null TCP4:127.0.0.1:20490 2>/dev/null; do sleep 0.5; do
 				}),
 			Break: bed.OnNode("systemctl stop " + proxy + "\nsleep 8"),
 			Proof: kubeletHangs,
-			Heal:  bed.OnNode("systemctl is-active -q " + proxy + " || systemd-run -q --collect --unit=" + proxy + " socat TCP4-LISTEN:20490,bind=127.0.0.1,fork,reuseaddr TCP4:" + server + ":2049"),
+			Heal: bed.OnNode("systemctl is-active -q " + proxy + " || systemd-run -q --collect --unit=" + proxy + " socat " +
+				"TCP4-LISTEN:20490,bind=127.0.0.1,fork,reuseaddr TCP4:" + server + ":2049"),
 		},
 		Want: bed.Want{
 			Cause: "NetworkFilesystemUnreachable",

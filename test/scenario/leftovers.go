@@ -65,7 +65,8 @@ func bindClaims(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 }
 
 // bindClaim makes a volume and a claim for it.
-func bindClaim(ctx context.Context, n *bed.Node, p *corev1.Pod, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource, mountOptions ...string) error {
+func bindClaim(ctx context.Context, n *bed.Node, p *corev1.Pod, name string, mode corev1.PersistentVolumeMode,
+	source corev1.PersistentVolumeSource, mountOptions ...string) error {
 	modes, none := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, ""
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
 	volume := p.Namespace + "-" + name
@@ -196,7 +197,8 @@ func blockDeviceBusy() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ]`
 	s.Cause = "BlockVolumeUnmapFailed"
-	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim block-device-busy", "Seen: PersistentVolume scenarios-", "sleep (PID ", "the loop device /dev/loop"}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim block-device-busy", "Seen: PersistentVolume " +
+		"scenarios-", "sleep (PID ", "the loop device /dev/loop"}
 	return s
 }
 
@@ -229,7 +231,8 @@ func blockMounted() bed.Scenario {
 
 // blockMountedElsewhere is one of which the node's mount table does not show that.
 func blockMountedElsewhere() bed.Scenario {
-	s := ofBlock("block-mounted-elsewhere", "the file system on the pod's block volume has been mounted from the kubelet's loop device in a mount namespace of a process's own",
+	s := ofBlock("block-mounted-elsewhere", "the file system on the pod's block volume has been mounted from the kubelet's loop "+
+		"device in a mount namespace of a process's own",
 		`exec unshare -m --propagation slave sh -e -c "`+mountLoop("$loop")+keepLoop+`"`)
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && grep -q "/scenario-$NAME.mnt " /proc/$(cat /run/scenario-$NAME.holder)/mountinfo && ! grep -q "/scenario-$NAME.mnt " /proc/self/mountinfo`
@@ -255,7 +258,8 @@ func blockMapped() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && ls /sys/block/loop*/holders | grep -q dm-"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
-	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "logical volume scenario-block-mapped/data is active on it", "Fix: dmsetup info " + mapped}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "logical volume scenario-block-mapped/data is " +
+		"active on it", "Fix: dmsetup info " + mapped}
 	s.Heal = bed.OnNode("dmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -264,13 +268,15 @@ func blockMapped() bed.Scenario {
 // somebody has mounted the file system. Native nodes have no files for partitions.
 func blockPartitionMounted() bed.Scenario {
 	const dir = "/var/lib/scenario-block-partition-mounted.mnt"
-	s := ofBlock("block-partition-mounted", "the file system on a partition of the pod's block volume has been mounted on the node, from the loop device that the kubelet keeps on it",
+	s := ofBlock("block-partition-mounted", "the file system on a partition of the pod's block volume has been mounted on the node, "+
+		"from the loop device that the kubelet keeps on it",
 		partitionLoop+mountLoop("${loop}p1")+keepLoop)
 	s.Needs = []bed.Need{bed.DeviceMapper}
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + " .* /dev/loop[0-9]*p1 ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
-	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "its partition \"/dev/loop", "p1\" (ext4) is mounted on the node", "umount " + dir}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "its partition \"/dev/loop", "p1\" (ext4) is " +
+		"mounted on the node", "umount " + dir}
 	s.Heal = bed.OnNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -278,7 +284,8 @@ func blockPartitionMounted() bed.Scenario {
 // blockPartitionMapped is one with a logical volume on the partition, which is mounted.
 func blockPartitionMapped() bed.Scenario {
 	const mapped, dir = "scenario--block--partition-data", "/var/lib/scenario-block-partition-mapped.mnt"
-	s := ofBlock("block-partition-mapped", "the node has activated a logical volume on a partition of the loop device that the kubelet keeps on the pod's block volume, and mounted it",
+	s := ofBlock("block-partition-mapped", "the node has activated a logical volume on a partition of the loop device that the "+
+		"kubelet keeps on the pod's block volume, and mounted it",
 		partitionLoop+mapLoop(mapped, "${loop}p1", 1024)+mountLoop("/dev/mapper/"+mapped)+keepLoop)
 	s.Needs = []bed.Need{bed.DeviceMapper}
 	s.Break = bed.OnNode(held3)
@@ -310,7 +317,8 @@ func blockMappedForAWhile() bed.Scenario {
 // readings: that it is there, that it comes and goes, or nothing.
 func blockMappedMountedAtTimes() bed.Scenario {
 	const name, mapped, dir = "block-mapped-mounted-at-times", "scenario--block--at--times-data", "/var/lib/scenario-block-mapped-mounted-at-times.mnt"
-	s := ofBlock(name, "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume, and mounts it every few seconds",
+	s := ofBlock(name, "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume, "+
+		"and mounts it every few seconds",
 		mapLoop(mapped, "$loop", 4096)+`mkfs.ext4 -q -F -O ^has_journal /dev/mapper/`+mapped+`
 mkdir -p `+dir+`
 (while :; do mount -t ext4 /dev/mapper/`+mapped+` `+dir+` && sleep 3; umount `+dir+` && sleep 3 || sleep 0.2; done) &
@@ -320,8 +328,10 @@ echo $! >/run/scenario-'$NAME'.mounter
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && dmsetup info " + mapped + " && kill -0 $(cat /run/scenario-$NAME.mounter)"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
-	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "logical volume scenario-block-at-times/data", "is active on it", "Fix: dmsetup info " + mapped, "Fix: eactivate it"}
-	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nwhile dmsetup info " + mapped + " >/dev/null 2>&1 && ! dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "logical volume scenario-block-at-times/data", "is " +
+		"active on it", "Fix: dmsetup info " + mapped, "Fix: eactivate it"}
+	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nwhile dmsetup info " + mapped + " >/dev/null " +
+		"2>&1 && ! dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
 
@@ -329,7 +339,8 @@ echo $! >/run/scenario-'$NAME'.mounter
 // last mount ends.
 func blockMountedInTurn() bed.Scenario {
 	const name, dir = "block-mounted-in-turn", "/var/lib/scenario-block-mounted-in-turn.mnt"
-	s := ofBlock(name, "the file system on the pod's block volume is mounted on the node at one place after another, from the loop device that the kubelet keeps on it",
+	s := ofBlock(name, "the file system on the pod's block volume is mounted on the node at one place after another, from the loop "+
+		"device that the kubelet keeps on it",
 		`mkfs.ext4 -q -F -O ^has_journal $loop
 mkdir -p `+dir+`.0 `+dir+`.1 `+dir+`.2 `+dir+`.3 `+dir+`.4
 mount -t ext4 $loop `+dir+`.0
@@ -340,7 +351,8 @@ while :; do last=$n; n=$(((n+1)%5)); mount -t ext4 $loop `+dir+`.$n; umount `+di
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + "\\.[0-4] ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
-	s.Says = []string{"Cause: Probably stuck in phase Volumes", "block volume \"data\" (claim ", "one thing after another uses it, now a mount at " + dir, "Fix: findmnt shows the present mount"}
+	s.Says = []string{"Cause: Probably stuck in phase Volumes", "block volume \"data\" (claim ", "one thing after another uses it, " +
+		"now a mount at " + dir, "Fix: findmnt shows the present mount"}
 	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.holder\nfor n in 0 1 2 3 4; do umount " + dir + ".$n || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -400,7 +412,8 @@ func blockRAIDForAWhile() bed.Scenario {
 
 // blockUsed is innocent: who has mounted what is on the block volume lets it go in time.
 func blockUsed() bed.Scenario {
-	s := ofBlock("block-used", "innocent: the file system on the pod's block volume is mounted in a mount namespace of a process's own for some seconds after the deletion",
+	s := ofBlock("block-used", "innocent: the file system on the pod's block volume is mounted in a mount namespace of a process's "+
+		"own for some seconds after the deletion",
 		`exec unshare -m --propagation slave sh -e -c "`+mountLoop("$loop")+keepLoop+`"`)
 	s.Break = bed.OnNode(held3 + `
 setsid sh -c "sleep 12; kill -KILL $(cat /run/scenario-$NAME.holder)" </dev/null >/dev/null 2>&1 &`)
@@ -414,7 +427,8 @@ func blockUnpublishFails() bed.Scenario {
 	s := ofBlock(name, "a CSI driver fails to unpublish a block volume", freeLoop)
 	s.Break = bed.OnNode(tellCSI(name, "fail"))
 	s.Cause = "CSINodeUnpublishFailing"
-	s.Says = []string{"Cause: in phase Volumes", "volume \"data\" (claim " + name, "Seen: PersistentVolume scenarios-", "CSI driver " + csiName(name), "NodeUnpublishVolume", "Internal"}
+	s.Says = []string{"Cause: in phase Volumes", "volume \"data\" (claim " + name, "Seen: PersistentVolume scenarios-", "CSI driver " +
+		"" + csiName(name), "NodeUnpublishVolume", "Internal"}
 	return s
 }
 
@@ -453,7 +467,8 @@ done`),
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "FUSE",
-			Says:   []string{"Cause: in phase Cleanup", "in the pod's cgroup, outside all containers", "(head) has a pending SIGKILL but is in D state", "request_wait_answer", "fuse.hang", directory(name)},
+			Says: []string{"Cause: in phase Cleanup", "in the pod's cgroup, outside all containers", "(head) has a pending SIGKILL but is " +
+				"in D state", "request_wait_answer", "fuse.hang", directory(name)},
 		},
 	}
 }

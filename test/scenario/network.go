@@ -11,7 +11,8 @@ import (
 // network lists the incidents in which the pod's network is not taken down, and innocent
 // ones that look like them.
 func network() []bed.Scenario {
-	all := []bed.Scenario{cniFails(), cniTimesOut(), cniFailsBefore(), cniHangs(), cniScanned(), cniSlow(), cniFailsOnce(), cniAddHangs(), cniAddAgainHangs(), cniAddSlow()}
+	all := []bed.Scenario{cniFails(), cniTimesOut(), cniFailsBefore(), cniHangs(), cniScanned(), cniSlow(), cniFailsOnce(), cniAddHangs(),
+		cniAddAgainHangs(), cniAddSlow()}
 	for i := range all {
 		all[i] = withPlugin(all[i])
 	}
@@ -84,7 +85,8 @@ func onDelete(script string) bed.Step {
 // onAdd is a step that lets the plugin do something when the pod's network is set up, and addBegan
 // one that waits until it does.
 func onAdd(script string) bed.Step {
-	return bed.OnNode("rm -f " + pluginDirectory + "/$NAME.begun\ncat >" + pluginDirectory + "/$NAME-add <<'END'\n: >" + pluginDirectory + "/$name.begun\n" + script + "\nEND")
+	return bed.OnNode("rm -f " + pluginDirectory + "/$NAME.begun\ncat >" + pluginDirectory + "/$NAME-add <<'END'\n: " +
+		">" + pluginDirectory + "/$name.begun\n" + script + "\nEND")
 }
 
 var addBegan = bed.OnNode("until [ -e " + pluginDirectory + "/$NAME.begun ]; do sleep 1; done")
@@ -129,7 +131,8 @@ func cniTimesOut() bed.Scenario {
 echo '{"cniVersion":"1.0.0","code":11,"msg":"error getting ClusterInformation: Get \"https://10.96.0.1:443/apis/crd.projectcalico.org/v1/clusterinformations/default\": context deadline exceeded"}'
 exit 1`)
 	s.Proof = "[ -z \"$(tasks)\" ]\n" + logged(pluginName+".*context deadline exceeded")
-	s.Says = []string{"Cause: in phase Sandbox", "CNI plugin " + pluginName + " fails", "error getting ClusterInformation", "context deadline exceeded", "kubectl get pods"}
+	s.Says = []string{"Cause: in phase Sandbox", "CNI plugin " + pluginName + " fails", "error getting ClusterInformation", "context " +
+		"deadline exceeded", "kubectl get pods"}
 	return s
 }
 
@@ -155,7 +158,8 @@ func cniHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "CNIDelHanging",
-			Says:  []string{"Cause: in phase Sandbox", "CNI plugin " + pluginName + " (PID", "has not returned from DEL", "Seen: waits for its child sleep (PID", "Seen: clock_nanosleep"},
+			Says: []string{"Cause: in phase Sandbox", "CNI plugin " + pluginName + " (PID", "has not returned from DEL", "Seen: waits for " +
+				"its child sleep (PID", "Seen: clock_nanosleep"},
 		},
 	}
 }

@@ -74,7 +74,8 @@ func ofJob() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "FinalizersPending",
 			Family: "JobTracking",
-			Says:   []string{"finalizer batch.kubernetes.io/job-tracking keeps the API object; the Job controller has not removed it", "Fix: --dry-run=server", "the Job loses count"},
+			Says: []string{"finalizer batch.kubernetes.io/job-tracking keeps the API object; the Job controller has not removed " +
+				"it", "Fix: --dry-run=server", "the Job loses count"},
 		},
 	}
 }

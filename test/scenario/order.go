@@ -47,7 +47,8 @@ func postStartHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "PostStartHookRunning",
-			Says:  []string{"Cause: Stuck in phase Startup", "container main", "postStart hook victim", "Seen: no container of the pod has been sent its stop signal", "Fix: kill -TERM"},
+			Says: []string{"Cause: Stuck in phase Startup", "container main", "postStart hook victim", "Seen: no container of the pod has " +
+				"been sent its stop signal", "Fix: kill -TERM"},
 		},
 	}
 }
@@ -85,14 +86,16 @@ func postStartSleeps() bed.Scenario {
 					return err
 				}
 				uid, grace := p.UID, int64(3)
-				return n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
+				return n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace,
+					Preconditions: &metav1.Preconditions{UID: &uid}})
 			},
 			Proof: signalFunctions + "sleep 4; [ ! -e /proc/$p/root/stopped ] && [ -e /proc/$p/root/bin ]",
 		},
 		Want: bed.Want{
 			Cause:  "PostStartHookRunning",
 			Family: "Sleep",
-			Says:   []string{"Cause: Probably stuck in phase Startup", "container main", "postStart hook sleeps until ", "(sleep of ", "Seen: no container of the pod has been sent its stop signal"},
+			Says: []string{"Cause: Probably stuck in phase Startup", "container main", "postStart hook sleeps until ", "(sleep of " +
+				"", "Seen: no container of the pod has been sent its stop signal"},
 		},
 	}
 }
@@ -139,7 +142,8 @@ func postStartUnanswered() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "PostStartHookRunning",
 			Family: "HTTP",
-			Says:   []string{"Cause: Probably stuck in phase Startup", "container main", "postStart hook (HTTP request to port 8080 of the pod) has had no response", "Seen: no container of the pod has been sent its stop signal"},
+			Says: []string{"Cause: Probably stuck in phase Startup", "container main", "postStart hook (HTTP request to port 8080 of the " +
+				"pod) has had no response", "Seen: no container of the pod has been sent its stop signal"},
 		},
 	}
 }

@@ -13,7 +13,9 @@ import (
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []bed.Scenario {
-	all := []bed.Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSeveral(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook(), runcFailsInGrace(), runcHangsAfterEnd()}
+	all := []bed.Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(),
+		runcLeaves(), runcFails(), runcFailsSeveral(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook(),
+		runcFailsInGrace(), runcHangsAfterEnd()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -167,7 +169,8 @@ func runcHangsInGrace() bed.Scenario {
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
 			Says: []string{"the shim waits for runc kill (PID ", "for container main)", "Seen: has not returned",
-				"which waits for its child sleep (PID ", "Seen: clock_nanosleep", ". SIGTERM may not have arrived", "Fix: send SIGTERM to the container's first process by hand"},
+				"which waits for its child sleep (PID ", "Seen: clock_nanosleep", ". SIGTERM may not have arrived", "Fix: send SIGTERM to the " +
+					"container's first process by hand"},
 			When: bed.InGrace,
 		},
 	}
@@ -192,7 +195,8 @@ func runcHangsAfterEnd() bed.Scenario {
 	s.Break = bed.OnNode(`p=$(awk '/^Name/{c=$2} /^Tgid/ && c=="sleep"{print $2; exit}' $(statuses))
 id=$(grep -o '[0-9a-f]\{64\}' /proc/$p/cgroup | tail -n 1)
 file=` + runcDirectory + `/$id-kill` + instruct(hang) + "\nsleep 20")
-	s.Says = []string{"the shim waits for runc kill (PID ", "for container main)", "which waits for its child sleep (PID ", "). First: ", // and nothing about a stop signal between
+	s.Says = []string{"the shim waits for runc kill (PID ", "for container main)", "which waits for its child sleep (PID ", "). " +
+		"First: ", // and nothing about a stop signal between
 		"Seen: sleeps in clock_nanosleep (hrtimer_nanosleep)"}
 	return s
 }
@@ -231,7 +235,8 @@ func runcExecHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says:  []string{"the shim waits for runc exec (PID ", "for container main)", "Seen: has not returned", "which waits for its child sleep (PID ", "Seen: clock_nanosleep"},
+			Says: []string{"the shim waits for runc exec (PID ", "for container main)", "Seen: has not returned", "which waits for its " +
+				"child sleep (PID ", "Seen: clock_nanosleep"},
 		},
 	}
 }
@@ -266,7 +271,8 @@ func runcCreateHangs() bed.Scenario {
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
 			Says: []string{"Cause: in phase Startup", "the shim waits for runc create (PID ", "for container main)", "Seen: has not returned",
-				"which waits for its child sleep (PID ", "Seen: clock_nanosleep", "The kubelet waits 2m", "Seen: runtimeRequestTimeout", "Fix: The kubelet then handles the deletion"},
+				"which waits for its child sleep (PID ", "Seen: clock_nanosleep", "The kubelet waits 2m", "Seen: runtimeRequestTimeout", "Fix: " +
+					"The kubelet then handles the deletion"},
 			Force: "not yet", // the container may still be started
 		},
 	}
@@ -498,7 +504,8 @@ func runcFailsSandbox() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandFailing",
-			Says:  []string{"Cause: in phase Sandbox", "the pod's sandbox still runs: the runtime fails to signal it each time", "unable to signal init: permission denied", "Fix: kill -KILL"},
+			Says: []string{"Cause: in phase Sandbox", "the pod's sandbox still runs: the runtime fails to signal it each time", "unable to " +
+				"signal init: permission denied", "Fix: kill -KILL"},
 		},
 	}
 }

@@ -183,7 +183,8 @@ func imageVolumeBusy() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ImageVolumeUnmountBusy",
-			Says:  []string{"Cause: in phase Sandbox", "sleep (PID", "cannot unmount an image volume of the pod", "uses it (its working directory)", "EBUSY", "Seen: image-volumes", "Fix: kill -TERM"},
+			Says: []string{"Cause: in phase Sandbox", "sleep (PID", "cannot unmount an image volume of the pod", "uses it (its working " +
+				"directory)", "EBUSY", "Seen: image-volumes", "Fix: kill -TERM"},
 		},
 	}
 }

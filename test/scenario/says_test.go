@@ -50,7 +50,8 @@ func (s *scribe) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Response{Request: r, StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body))}, nil
+	return &http.Response{Request: r, StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(body))}, nil
 }
 
 // wordsOf returns what the agent writes of the pod of a reading: the cause, the Event's note, and the condition, nil for a pod that is gone.
@@ -119,7 +120,8 @@ var notSaid = map[string][]string{
 	"block-device-busy":     {"block volume \"data\" (claim block-device-busy", "Seen: PersistentVolume scenarios-"},
 	"block-unpublish-fails": {"volume \"data\" (claim block-unpublish-fails", "Seen: PersistentVolume scenarios-"},
 	"descriptors-used-up":   {"containerd cannot record that container main exited", "it has reached its open file limit (RLIMIT_NOFILE 3)"},
-	"disk-read-only":        {"Seen: /var/lib/containerd/io.containerd.grpc.v1.cri/containers", "Fix: findmnt -T /var/lib/containerd/io.containerd.grpc.v1.cri/containers"},
+	"disk-read-only": {"Seen: /var/lib/containerd/io.containerd.grpc.v1.cri/containers", "Fix: findmnt -T " +
+		"/var/lib/containerd/io.containerd.grpc.v1.cri/containers"},
 }
 
 // What the scenarios want to be said is said of the pods of the fixtures that were taken from them, by the agent's own writers.

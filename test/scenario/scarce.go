@@ -57,13 +57,15 @@ func descriptorsUsedUp() bed.Scenario {
 		Fault: bed.Fault{
 			Pod:   victim(3, "drain", "0"),
 			Break: bed.OnNode(openAll),
-			Proof: noVictim + allOpenOf("containerd") + "grep -q 'failed to update container state.*too many open files' /var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
-			Heal:  bed.OnNode(closeAll),
+			Proof: noVictim + allOpenOf("containerd") + "grep -q 'failed to update container state.*too many open files' " +
+				"/var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
+			Heal: bed.OnNode(closeAll),
 		},
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Descriptors",
-			Says: []string{"Cause: in phase Runtime", "containerd cannot record that container main exited", "Seen: containerd (PID ", "it has reached its open file limit (RLIMIT_NOFILE 3)",
+			Says: []string{"Cause: in phase Runtime", "containerd cannot record that container main exited", "Seen: containerd (PID ", "it " +
+				"has reached its open file limit (RLIMIT_NOFILE 3)",
 				"prlimit", "Fix: LimitNOFILE"},
 		},
 	}
@@ -106,7 +108,8 @@ const (
 	useSpace   = "{ cat /dev/zero >>fill 2>/dev/null || true; }"
 	useInodes  = "i=${i:-0}; while true >fill$i; do i=$((i + 1)); done"
 	freed      = "end KILL /run/scenario-$NAME.filler\nrm -f /run/scenario-records/fill*\n"
-	commonDisk = freed + "! mountpoint -q " + records + " || { umount -l " + records + "; cp -a /run/scenario-records/. " + records + "/; umount -l /run/scenario-records; }\n"
+	commonDisk = freed + "! mountpoint -q " + records + " || { umount -l " + records + "; cp -a /run/scenario-records/. " +
+		"" + records + "/; umount -l /run/scenario-records; }\n"
 )
 
 // findRecord keeps the number of the container, and unwritten succeeds when containerd has deleted its task and
@@ -196,7 +199,8 @@ func diskReadOnly() bed.Scenario {
 
 // notCheckpointed succeeds when the kubelet's log tells that its checkpoint of claims cannot be written.
 func notCheckpointed(why string) string {
-	return noVictim + "{ cat /var/log/kubelet.log 2>/dev/null || journalctl -u kubelet; } | tail -n 300 | grep -q 'could not save checkpoint dra_manager_state: .*" + why + "'\n"
+	return noVictim + "{ cat /var/log/kubelet.log 2>/dev/null || journalctl -u kubelet; } | tail -n 300 | grep -q 'could not save " +
+		"checkpoint dra_manager_state: .*" + why + "'\n"
 }
 
 func kubeletDescriptors() bed.Scenario {
@@ -213,7 +217,8 @@ func kubeletDescriptors() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "Descriptors",
-			Says:   []string{"Seen: All containers of the pod have exited", "kubelet (PID ", "has reached its open file limit (RLIMIT_NOFILE 3)", "systemctl restart kubelet", "Fix: LimitNOFILE"},
+			Says: []string{"Seen: All containers of the pod have exited", "kubelet (PID ", "has reached its open file limit " +
+				"(RLIMIT_NOFILE 3)", "systemctl restart kubelet", "Fix: LimitNOFILE"},
 		},
 	}
 }
@@ -247,7 +252,8 @@ cat /dev/zero >/var/lib/kubelet/fill || true`),
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "Space",
-			Says: []string{"Seen: All containers of the pod have exited", "cannot write its checkpoint (dra_manager_state)", "\"/var/lib/kubelet\" is full (size 4 MiB)", "df /var/lib/kubelet",
+			Says: []string{"Seen: All containers of the pod have exited", "cannot write its checkpoint " +
+				"(dra_manager_state)", "\"/var/lib/kubelet\" is full (size 4 MiB)", "df /var/lib/kubelet",
 				"Avoid: Do not remove anything in the kubelet's directory by hand"},
 		},
 	}

@@ -155,7 +155,8 @@ func setRecreated() bed.Scenario {
 	withScratch(&s.Pod)
 	s.Made = bed.OfSet
 	s.Prepare = bed.OnNode("mkdir -p " + directory(name))
-	s.Says = append(s.Says, "Force delete: no, process sh of container main is still running. Its StatefulSet would start a second pod with the same name: two writers")
+	s.Says = append(s.Says, "Force delete: no, process sh of container main is still running. Its StatefulSet would start a second "+
+		"pod with the same name: two writers")
 	s.Force = "no"
 	goOn := s.Heal
 	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {

@@ -56,7 +56,8 @@ const openAllOfSecond = "prlimit --pid $(cat " + second + "/pid) --nofile=3:\n"
 func descriptorsOfOther() bed.Scenario {
 	s := diskFullOnce()
 	s.Name = "descriptors-used-up-of-other"
-	s.Story = "innocent: a containerd that the kubelet does not speak to has as many files open as it may have, and the disk of the kubelet's is full for some seconds when the container ends"
+	s.Story = "innocent: a containerd that the kubelet does not speak to has as many files open as it may have, and the disk of the " +
+		"kubelet's is full for some seconds when the container ends"
 	s.Prepare = bed.OnNode(startSecond)
 	s.Break = inTurn(bed.OnNode(openAllOfSecond), s.Break)
 	s.Proof = two + s.Proof

@@ -156,7 +156,8 @@ func noTrap(name, image, shell string) bed.Scenario {
 // initNoTrap waits for something that does not come, as for a database.
 func initNoTrap() bed.Scenario {
 	spec := pod(40, bed.BusyboxImage, "sleep", "100000")
-	spec.InitContainers = []corev1.Container{{Name: "wait", Image: bed.BusyboxImage, ImagePullPolicy: corev1.PullNever, Command: []string{"sh", "-c", "until [ -e /there ]; do sleep 2; done"}}}
+	spec.InitContainers = []corev1.Container{{Name: "wait", Image: bed.BusyboxImage, ImagePullPolicy: corev1.PullNever, Command: []string{"sh",
+		"-c", "until [ -e /there ]; do sleep 2; done"}}}
 	return bed.Scenario{
 		Name:  "init-no-trap",
 		Story: "the shell of an init container waits in a loop and keeps SIGTERM from the program it runs",
@@ -180,7 +181,8 @@ func noTrapBeside() bed.Scenario {
 	s.Name = "no-trap-beside-missing"
 	s.Story = "a shell is PID 1 and keeps SIGTERM from the program it runs, and the ConfigMap for a second container is missing"
 	missing := corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "missing"}}}
-	s.Pod.Containers = append(s.Pod.Containers, corev1.Container{Name: "second", Image: bed.BusyboxImage, Command: []string{"sleep", "100000"}, EnvFrom: []corev1.EnvFromSource{missing}})
+	s.Pod.Containers = append(s.Pod.Containers, corev1.Container{Name: "second", Image: bed.BusyboxImage, Command: []string{"sleep", "100000"},
+		EnvFrom: []corev1.EnvFromSource{missing}})
 	s.Starting = true
 	s.Break = onFirst("until p=$(first) && child $p >/dev/null; do sleep 1; done\n" + known)
 	return s
@@ -428,7 +430,8 @@ func handlesTERMInNode() bed.Scenario {
 		Name:  "node-handles-term",
 		Story: "innocent: a Node.js program has a listener for SIGTERM, and drains",
 		Fault: bed.Fault{
-			Pod:   pod(60, bed.LanguagesImage, "node", "-e", "process.on('SIGTERM', () => setTimeout(() => process.exit(0), 20000)); setInterval(() => {}, 1000); process.title = 'ready'"),
+			Pod: pod(60, bed.LanguagesImage, "node", "-e", "process.on('SIGTERM', () => setTimeout(() => process.exit(0), 20000)); "+
+				"setInterval(() => {}, 1000); process.title = 'ready'"),
 			Break: onFirst(`until [ "$(cat /proc/$p/comm)" = ready ]; do sleep 1; done`),
 		},
 	}

@@ -17,8 +17,11 @@ import (
 // that look like them.
 func storage() []bed.Scenario {
 	return []bed.Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMap(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), emptyDirUnanswered(), volumeDirScanned(), readingHangs(), subPathLeft(),
-		csiUnpublishFails(), csiUnpublishHangs(), csiRecordScanned(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMap(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(),
+		volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(),
+		emptyDirStands(), emptyDirUnanswered(), volumeDirScanned(), readingHangs(), subPathLeft(),
+		csiUnpublishFails(), csiUnpublishHangs(), csiRecordScanned(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(),
+		csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
 }
@@ -98,7 +101,8 @@ func volumeBusyByMap() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "Unknown",
-			Says:  []string{"Cause: in phase Volumes", "no known cause matches", "Seen: the known causes of storage", "The kubelet cannot unmount volume \"scratch\", and no process is seen using it", "Fix: grep -l PATH /proc/[0-9]*/maps"},
+			Says: []string{"Cause: in phase Volumes", "no known cause matches", "Seen: the known causes of storage", "The kubelet cannot " +
+				"unmount volume \"scratch\", and no process is seen using it", "Fix: grep -l PATH /proc/[0-9]*/maps"},
 		},
 	}
 }
@@ -148,7 +152,8 @@ func volumeBusyOnClaims() bed.Scenario {
 	s.Story = "a process of the node has its working directory in one of two volumes that are behind PersistentVolumeClaims"
 	// Which claim is mounted where is asked of containerd, while there is the container.
 	s.Pod = onClaimed(victim(30, "drain", "10"), name)
-	s.Pod.Volumes = append(s.Pod.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-more"}}})
+	s.Pod.Volumes = append(s.Pod.Volumes, corev1.Volume{Name: "more",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-more"}}})
 	s.Pod.Containers[0].VolumeMounts = append(s.Pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
 	s.Prepare = inTurn(startCSI(name), bindClaims)
 	s.Break = bed.OnNode("cd /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/*-more/mount\n" + background("sleep 100000"))
@@ -196,7 +201,8 @@ func volumeBusyElsewheres() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeUnmountBusy",
-			Says:  []string{"Cause: in phase Volumes", "volume \"scratch\"", "tail (PID ", "in a mount namespace of its own", ", and so do sleep (PID ", ") and 1 more", "Fix: Ask their owners to stop them"},
+			Says: []string{"Cause: in phase Volumes", "volume \"scratch\"", "tail (PID ", "in a mount namespace of its own", ", and so do " +
+				"sleep (PID ", ") and 1 more", "Fix: Ask their owners to stop them"},
 		},
 	}
 }
@@ -206,12 +212,14 @@ func volumeBusyElsewheres() bed.Scenario {
 func volumeUsedPrivately() bed.Scenario {
 	const name = "volume-used-privately"
 	return bed.Scenario{
-		Name:  name,
-		Story: "innocent: a process in a mount namespace of its own, whose mounts are private, has a file of the pod's volume open, while the CSI driver takes 20 seconds to unpublish it",
+		Name: name,
+		Story: "innocent: a process in a mount namespace of its own, whose mounts are private, has a file of the pod's volume open, " +
+			"while the CSI driver takes 20 seconds to unpublish it",
 		Fault: bed.Fault{
 			Pod:     onCSI(name),
 			Prepare: startCSI(name),
-			Break: bed.OnNode(background("unshare -m --propagation private sh -c \"umount -l /var/lib/scenario-*.mnt; exec 9>/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount/log; exec sleep 120\"") +
+			Break: bed.OnNode(background("unshare -m --propagation private sh -c \"umount -l /var/lib/scenario-*.mnt; exec "+
+				"9>/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount/log; exec sleep 120\"") +
 				"\n" + tellCSI(name, "slow")),
 			Proof: published,
 		},
@@ -290,7 +298,8 @@ const (
 
 // emptyDirSlow is innocent: for more than six minutes it is seen that directories go.
 func emptyDirSlow() bed.Scenario {
-	s := scanned("empty-dir-slow", "innocent: the kubelet takes minutes to delete the files of an emptyDir, because a virus scanner looks at each directory in it", "430")
+	s := scanned("empty-dir-slow", "innocent: the kubelet takes minutes to delete the files of an emptyDir, because a virus scanner "+
+		"looks at each directory in it", "430")
 	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		return n.Await(ctx, "the files of "+p.Name+" to be deleted", func() (bool, string) {
 			left, err := n.Exec(ctx, n.Script("stat -c %h "+scratch+" 2>/dev/null || echo none", p))
@@ -302,7 +311,8 @@ func emptyDirSlow() bed.Scenario {
 
 // emptyDirStands is one in which the scanner does not answer any more when the kubelet has begun.
 func emptyDirStands() bed.Scenario {
-	s := scanned("empty-dir-stands", "the kubelet hangs in the midst of the files of an emptyDir, because a virus scanner that has to look at them has been stopped", "1h")
+	s := scanned("empty-dir-stands", "the kubelet hangs in the midst of the files of an emptyDir, because a virus scanner that has to "+
+		"look at them has been stopped", "1h")
 	s.Break = inTurn(s.Break, bed.OnNode(fmt.Sprintf(`(until [ $(stat -c %%h `+scratch+`) -lt %d ]; do sleep 0.5; done
 `+stopScan+`) </dev/null >/dev/null 2>&1 &`, scannedDirectories-20)))
 	s.Proof += " && " + scanStopped
@@ -338,7 +348,8 @@ func volumeDirScanned() bed.Scenario {
 	s.Name = "volume-dir-scanned"
 	s.Story = "a file in a volume that is a plain directory is immutable, and a virus scanner on the node has been stopped, for which another program waits"
 	s.Prepare = bed.NodeTool("victim")
-	s.Break = inTurn(s.Break, bed.OnNode("mkdir -p "+scansNothing+"\n"+scan("1h", "scan", scansNothing)+"\n"+stopScan+"\nsetsid ls "+scansNothing+" </dev/null >/dev/null 2>&1 &"))
+	s.Break = inTurn(s.Break, bed.OnNode("mkdir -p "+scansNothing+"\n"+scan("1h", "scan", scansNothing)+"\n"+stopScan+"\nsetsid ls "+
+		""+scansNothing+" </dev/null >/dev/null 2>&1 &"))
 	s.Proof += " && " + scanStopped
 	s.Heal = inTurn(s.Heal, bed.OnNode(endScan+"\nrmdir "+scansNothing))
 	return s
@@ -349,7 +360,8 @@ func volumeDirScanned() bed.Scenario {
 func readingHangs() bed.Scenario {
 	s := volumeDirImmutable()
 	s.Name = "reading-hangs"
-	s.Story = "a file in a volume that is a plain directory is immutable, and nodeagent hangs as it reads about the pod, because a virus scanner that has to look at a file of its control group does not answer"
+	s.Story = "a file in a volume that is a plain directory is immutable, and nodeagent hangs as it reads about the pod, because a " +
+		"virus scanner that has to look at a file of its control group does not answer"
 	s.Long = true
 	s.Alone = true // the kubelet's thread hangs too that reads what it counts
 	s.Prepare = bed.NodeTool("victim")
@@ -486,7 +498,8 @@ func csiUnpublishFails() bed.Scenario {
 
 func csiUnpublishHangs() bed.Scenario {
 	const name = "csi-unpublish-hangs"
-	s := ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "Seen: DeadlineExceeded")
+	s := ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's "+
+		"volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "Seen: DeadlineExceeded")
 	s.Long = true                      // two minutes for each call
 	s.Then = "CSINodeUnpublishFailing" // the call that hangs ends with the driver, which is started again, and the next one comes up to two minutes later
 	return s
@@ -496,7 +509,8 @@ func csiUnpublishHangs() bed.Scenario {
 // it reads there which driver that is.
 func csiRecordScanned() bed.Scenario {
 	const name, record = "csi-record-scanned", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/vol_data.json"
-	s := ofCSI(name, "the kubelet hangs before it has a volume unpublished, because a virus scanner that runs and does not answer has to look at its own record of that", "", "FileScannerNotAnswering")
+	s := ofCSI(name, "the kubelet hangs before it has a volume unpublished, because a virus scanner that runs and does not answer has "+
+		"to look at its own record of that", "", "FileScannerNotAnswering")
 	s.Alone = true
 	s.Prepare = inTurn(s.Prepare, bed.NodeTool("victim"))
 	s.Break = bed.OnNode(scan("1h", "scan-never", record))
@@ -560,7 +574,8 @@ func csiUnpublishLies() bed.Scenario {
 	const name = "csi-unpublish-lies"
 	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not", tellCSI(name, "lie"), "VolumeLeftMounted")
 	s.Long, s.Late = true, true // what tells of other tries may come late
-	s.Says = []string{"Cause: Probably stuck in phase Volumes", "volume \"data\"", "CSI driver " + csiName(name) + " reported it unpublished", "Fix: umount /var/lib/kubelet/pods/"}
+	s.Says = []string{"Cause: Probably stuck in phase Volumes", "volume \"data\"", "CSI driver " + csiName(name) + " reported it " +
+		"unpublished", "Fix: umount /var/lib/kubelet/pods/"}
 	s.Heal = bed.OnNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
 	return s
 }
@@ -571,7 +586,8 @@ func csiUnpublishLiesBusy() bed.Scenario {
 	s := ofCSI(name, "a process of the node has its working directory in the volume, and the CSI driver says that it has unpublished that",
 		"cd "+dir+"\n"+background("sleep 100000")+"\n"+tellCSI(name, "lie"), "VolumeUnmountBusy")
 	s.Long = true
-	s.Says = []string{"Cause: Probably stuck in phase Volumes", "volume \"data\"", "sleep (PID ", "working directory", "Seen: CSI driver " + csiName(name), "Fix: umount /var/lib/kubelet/pods/"}
+	s.Says = []string{"Cause: Probably stuck in phase Volumes", "volume \"data\"", "sleep (PID ", "working directory", "Seen: CSI " +
+		"driver " + csiName(name), "Fix: umount /var/lib/kubelet/pods/"}
 	s.Heal = inTurn(
 		answers("CSI driver "+csiName(name)+" still reported it as unpublished"),
 		bed.OnNode(endBackground+"\nsleep 1\numount "+dir+"\n"+runCSI(name)),

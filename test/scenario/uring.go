@@ -78,7 +78,8 @@ exit 1`),
 		Want: bed.Want{
 			Cause:  "StuckInExit",
 			Family: "IoUring",
-			Says:   []string{"Probably", "io_uring_del_tctx_node", "Seen: No thread of its process still works for io_uring", "victim", "Fix: a newer kernel than its Linux ", "Fix: UV_USE_IO_URING=0"},
+			Says: []string{"Probably", "io_uring_del_tctx_node", "Seen: No thread of its process still works for " +
+				"io_uring", "victim", "Fix: a newer kernel than its Linux ", "Fix: UV_USE_IO_URING=0"},
 		},
 	}
 }

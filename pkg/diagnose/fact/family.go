@@ -40,7 +40,8 @@ var stackFamilies = []struct {
 	{FamilyCIFS, []string{"cifs_", "smb2_", "SMB2_", "smb3_"}},
 	{FamilyCeph, []string{"ceph_", "rbd_"}},
 	{FamilyGPU, []string{"nvidia_", "_nv0", "uvm_", "amdgpu_", "kfd_", "os_acquire_mutex"}},
-	{FamilyBlock, []string{"ext4_", "jbd2_", "xfs_", "xlog_", "btrfs_", "blk_", "blkdev_", "submit_bio", "nbd_", "dm_", "iomap_", "bio_", "wb_wait_for", "folio_wait_writeback"}},
+	{FamilyBlock, []string{"ext4_", "jbd2_", "xfs_", "xlog_", "btrfs_", "blk_", "blkdev_", "submit_bio", "nbd_", "dm_", "iomap_", "bio_",
+		"wb_wait_for", "folio_wait_writeback"}},
 }
 
 // networkTypes maps a network file system's type to its family.

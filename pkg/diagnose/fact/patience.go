@@ -98,7 +98,8 @@ func Spell(d time.Duration) string {
 }
 
 // UnderPressure explains the words under pressure.
-const UnderPressure = "A node is under pressure if it lacks CPU time, memory or I/O (/proc/pressure), did so in the last minute, or does not report its pressure."
+const UnderPressure = "A node is under pressure if it lacks CPU time, memory or I/O (/proc/pressure), did so in the last minute, " +
+	"or does not report its pressure."
 
 // pressed reports whether the node is short of processors, memory or I/O, or was a
 // moment ago, or does not tell.

@@ -107,7 +107,8 @@ func (fp FirstProcess) Foreground(p *View) (child *evidence.Task, proved bool) {
 	switch {
 	case found == nil:
 		return nil, false
-	case !proved && (found != last || besides && found.Probe.Syscall == "read"), trapsExit(sh) && (len(fp.Children) > 1 || survives(found, fp.Container.StopSignal)):
+	case !proved && (found != last || besides && found.Probe.Syscall == "read"), trapsExit(sh) && (len(fp.Children) > 1 || survives(found,
+		fp.Container.StopSignal)):
 		return nil, false
 	}
 	return found, proved

@@ -24,9 +24,11 @@ func TestAsksPermission(t *testing.T) {
 		cut  bool
 		want bool
 	}{
-		{head + "fanotify flags:4 event-flags:88000\nfanotify ino:4f969 sdev:800013 mflags:0 mask:10000 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:69f90400c275b5b4\n", false, true},
+		{head + "fanotify flags:4 event-flags:88000\nfanotify ino:4f969 sdev:800013 mflags:0 mask:10000 ignored_mask:0 fhandle-bytes:8 " +
+			"fhandle-type:1 f_handle:69f90400c275b5b4\n", false, true},
 		{head + "fanotify flags:8 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:40000 ignored_mask:0\n", false, true},
-		{head + "fanotify flags:5 event-flags:88000\nfanotify sdev:800013 mflags:0 mask:3b ignored_mask:0\nfanotify sdev:800014 mflags:0 mask:20020 ignored_mask:0\n", false, true},
+		{head + "fanotify flags:5 event-flags:88000\nfanotify sdev:800013 mflags:0 mask:3b ignored_mask:0\nfanotify sdev:800014 mflags:0 " +
+			"mask:20020 ignored_mask:0\n", false, true},
 		{head + "fanotify flags:8 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:100000 ignored_mask:0\n", false, true},
 		{head + "fanotify flags:4 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:3b ignored_mask:10000\n", false, false}, // is told, and not asked
 		{head + "fanotify flags:4 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:3b ignored_mask:0\n", true, true},       // the rest may have it

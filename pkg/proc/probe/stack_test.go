@@ -16,7 +16,8 @@ func TestParseStackAndWchan(t *testing.T) {
 	if d := cmp.Diff(want, parseStack(kerneltest.File(t, "stack_odd_comm"))); d != "" {
 		t.Error(d)
 	}
-	if got := parseStack([]byte("[<0>] ovl_write_iter+0x1/0x2 [overlay]\n[<0>] 0xffffffff81000000\n[<ffffffff8>] vfs_write+0x1/0x2\n")); len(got) != 2 || got[0] != "ovl_write_iter" {
+	if got := parseStack([]byte("[<0>] ovl_write_iter+0x1/0x2 [overlay]\n[<0>] 0xffffffff81000000\n[<ffffffff8>] " +
+		"vfs_write+0x1/0x2\n")); len(got) != 2 || got[0] != "ovl_write_iter" {
 		t.Errorf("%q", got)
 	}
 	if got := parseStack(bytes.Repeat([]byte("[<0>] f+0x1/0x2\n"), 40)); len(got) != maxFrames {
@@ -79,7 +80,8 @@ func TestFunction(t *testing.T) {
 }
 
 func FuzzParseStack(f *testing.F) {
-	seeds := []string{"do_sigtimedwait.isra.0", "[<0>] foo.constprop.0.isra.0.cold+0x1/0x2 [fuse]\n[<0>] .slowpath+0x1/0x2\n", "foo.llvm.123456", ".cold.part.0", "a..cold", "a.b.lto_priv.0"}
+	seeds := []string{"do_sigtimedwait.isra.0", "[<0>] foo.constprop.0.isra.0.cold+0x1/0x2 [fuse]\n[<0>] " +
+		".slowpath+0x1/0x2\n", "foo.llvm.123456", ".cold.part.0", "a..cold", "a.b.lto_priv.0"}
 	kerneltest.Fuzz(f, seeds, func(b []byte) {
 		for _, fn := range append(parseStack(b), parseWchan(b)) {
 			if !utf8.ValidString(fn) || function([]byte(fn)) != fn {

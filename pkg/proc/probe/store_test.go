@@ -41,7 +41,8 @@ func TestStatfsOfALink(t *testing.T) {
 		}
 	}
 	outside := t.TempDir()
-	for name, target := range map[string]string{"kubelet": "/data/kubelet", "relative": "../../data/kubelet", "above": "../../../../../data/kubelet", "outside": outside} {
+	for name, target := range map[string]string{"kubelet": "/data/kubelet", "relative": "../../data/kubelet",
+		"above": "../../../../../data/kubelet", "outside": outside} {
 		if err := os.Symlink(target, filepath.Join(proc, "root/var/lib", name)); err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,8 @@ func TestParseSyscall(t *testing.T) {
 			t.Errorf("%q is a syscall", bad)
 		}
 	}
-	for n, name := range map[int]string{unix.SYS_READ: "read", unix.SYS_CLOSE: "close", unix.SYS_RT_SIGTIMEDWAIT: "rt_sigtimedwait", unix.SYS_UMOUNT2: "umount2", unix.SYS_STATX: "statx", unix.SYS_EXECVE: "execve"} {
+	for n, name := range map[int]string{unix.SYS_READ: "read", unix.SYS_CLOSE: "close", unix.SYS_RT_SIGTIMEDWAIT: "rt_sigtimedwait",
+		unix.SYS_UMOUNT2: "umount2", unix.SYS_STATX: "statx", unix.SYS_EXECVE: "execve"} {
 		if syscallNames[n] != name {
 			t.Errorf("Call %d is %q, not %s", n, syscallNames[n], name)
 		}

@@ -90,7 +90,8 @@ func TestVolumes(t *testing.T) {
 	}
 	const csi = "kubernetes.io~csi"
 	want := []VolumeDir{
-		{Name: "inline", Plugin: csi, Driver: "a.test", Inline: true}, {Name: "long", Plugin: csi}, {Name: "none", Plugin: csi, NoRecord: true}, {Name: "pv-1", Plugin: csi, Driver: "a.test"}, {Name: "torn", Plugin: csi, NoRecord: true},
+		{Name: "inline", Plugin: csi, Driver: "a.test", Inline: true}, {Name: "long", Plugin: csi}, {Name: "none", Plugin: csi, NoRecord: true},
+		{Name: "pv-1", Plugin: csi, Driver: "a.test"}, {Name: "torn", Plugin: csi, NoRecord: true},
 		{Name: "scratch", Plugin: "kubernetes.io~empty-dir", Subpaths: 1},
 		{Name: "pv-2", Plugin: csi, Block: true, Driver: "b.test"},
 		{Name: "host", Subpaths: 1},
@@ -103,7 +104,8 @@ func TestVolumes(t *testing.T) {
 	}
 	// The kubelet removes the pod's name of a block device before it unmounts the device.
 	got, _, _, err = p.Volumes(t.Context(), proc, "/var/lib/kubelet", "no-such-pod", "pv-2", "../pv-1")
-	if diff := cmp.Diff([]VolumeDir{{Name: "pv-2", Plugin: csi, Block: true, Driver: "b.test"}, {Name: "../pv-1", Plugin: csi, Block: true}}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]VolumeDir{{Name: "pv-2", Plugin: csi, Block: true, Driver: "b.test"}, {Name: "../pv-1", Plugin: csi, Block: true}},
+		got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
 	}
 	if got, _, found, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", "no-such-pod"); err != nil || got != nil || found {

@@ -98,7 +98,8 @@ var FinalizersPending = &diagnose.Rule{
 				{Variant: diagnose.Uncalled, Text: "repair {refuser}: the API server cannot call it, and may not accept the removal until it can"},
 				{Text: "check whether {refuser} rejects the removal: it rejects nodeagent's update of this pod"},
 				{Variant: jobTracking, Text: "check that kube-controller-manager runs and the pod's Job exists: kubectl -n {podnamespace} get jobs"},
-				{Variant: foregroundDeletion, Text: "find objects in {podnamespace} that name this pod as owner with blockOwnerDeletion; check that kube-controller-manager runs"},
+				{Variant: foregroundDeletion, Text: "find objects in {podnamespace} that name this pod as owner with blockOwnerDeletion; check " +
+					"that kube-controller-manager runs"},
 				{Variant: argoWorkflows, Text: "check that the workflow-controller runs and the Workflow exists: kubectl -n {podnamespace} get workflows"},
 				{Variant: kueue, Text: "read what the pod's Workload waits for: kubectl -n {podnamespace} get workloads"},
 				{Variant: actionsRunner, Text: "look for {named} in the log of actions-runner-controller (GitHub token, rate limit, busy runner)"},
@@ -142,7 +143,8 @@ var FinalizersPending = &diagnose.Rule{
 			{
 				Name:    jobTracking,
 				Meaning: "batch.kubernetes.io/job-tracking: the Job controller has not counted the pod yet.",
-				Remedy: "Check that kube-controller-manager runs and that the pod's Job still exists: kubectl -n {podnamespace} get jobs. The Job controller removes {finalizers} after it has counted the pod. " +
+				Remedy: "Check that kube-controller-manager runs and that the pod's Job still exists: kubectl -n {podnamespace} get jobs. The " +
+					"Job controller removes {finalizers} after it has counted the pod. " +
 					"Kubernetes 1.35 to 1.37 may give up after an error (kubernetes#141329): a restarted kube-controller-manager checks all pods again. {ask}.",
 				Danger: "If you remove the finalizer by hand, the Job loses count of the pod and runs it again.",
 			},
@@ -154,29 +156,34 @@ var FinalizersPending = &diagnose.Rule{
 				Danger: "If you remove the finalizer by hand, the garbage collector deletes the dependents after the pod. That includes those that orphan was to keep.",
 			},
 			{
-				Name:    argoWorkflows,
-				Meaning: "workflows.argoproj.io/status: the workflow-controller of Argo Workflows has not captured how the pod ended. It sets this finalizer with ARGO_POD_STATUS_CAPTURE_FINALIZER.",
-				Remedy: "Check that the workflow-controller runs, and look for {named} in its log. Check that the pod's Workflow still exists: kubectl -n {podnamespace} get workflows. " +
+				Name: argoWorkflows,
+				Meaning: "workflows.argoproj.io/status: the workflow-controller of Argo Workflows has not captured how the pod ended. It sets " +
+					"this finalizer with ARGO_POD_STATUS_CAPTURE_FINALIZER.",
+				Remedy: "Check that the workflow-controller runs, and look for {named} in its log. Check that the pod's Workflow still exists: " +
+					"kubectl -n {podnamespace} get workflows. " +
 					"If the Workflow is gone, no controller captures the status. {ask}.",
 				Danger: "If you remove the finalizer by hand, the Workflow loses the result of this step.",
 			},
 			{
 				Name:    kueue,
 				Meaning: "kueue.x-k8s.io/managed: Kueue has not noted that the pod has ended. It keeps the pods of a group until the group has ended or is replaced.",
-				Remedy:  "Check that kueue-controller-manager runs, and read the pod's Workload: kubectl -n {podnamespace} get workloads. A group that waits for a replacement pod keeps its failed pods. {ask}.",
-				Danger:  "If you remove the finalizer by hand, Kueue loses count of the pod and of the quota it used.",
+				Remedy: "Check that kueue-controller-manager runs, and read the pod's Workload: kubectl -n {podnamespace} get workloads. A " +
+					"group that waits for a replacement pod keeps its failed pods. {ask}.",
+				Danger: "If you remove the finalizer by hand, Kueue loses count of the pod and of the quota it used.",
 			},
 			{
 				Name:    actionsRunner,
 				Meaning: "actions.summerwind.dev/runner-pod: actions-runner-controller has not removed the runner's registration from GitHub.",
-				Remedy:  "Look for {named} in the log of actions-runner-controller. Most often GitHub rejects its token, rate-limits its requests, or still reports the runner as busy. {ask}.",
-				Danger:  "If you remove the finalizer by hand, the runner stays registered with GitHub, which may still assign it a job.",
+				Remedy: "Look for {named} in the log of actions-runner-controller. Most often GitHub rejects its token, rate-limits its " +
+					"requests, or still reports the runner as busy. {ask}.",
+				Danger: "If you remove the finalizer by hand, the runner stays registered with GitHub, which may still assign it a job.",
 			},
 			{
 				Name:    juiceFS,
 				Meaning: "juicefs.com/finalizer: the node plugin of the JuiceFS CSI driver has not cleaned up after this mount pod.",
-				Remedy:  "Check that the driver's pod on this node (juicefs-csi-node) runs, and look for {named} in its log. The driver removes {finalizers}, and re-creates the mount while volumes use it. {ask}.",
-				Danger:  "If you remove the finalizer by hand, a dead mount stays on the node for the pods that use the volume.",
+				Remedy: "Check that the driver's pod on this node (juicefs-csi-node) runs, and look for {named} in its log. The driver " +
+					"removes {finalizers}, and re-creates the mount while volumes use it. {ask}.",
+				Danger: "If you remove the finalizer by hand, a dead mount stays on the node for the pods that use the volume.",
 			},
 		},
 	},

@@ -54,7 +54,8 @@ var StatusUpdateRejected = &diagnose.Rule{
 		},
 		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
 			"Then allow UPDATE of pods/status for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
-		Danger: "A force delete by an administrator removes only this object. Every other pod that the rule covers has a wrong status too, and so misleads Services and controllers. " +
+		Danger: "A force delete by an administrator removes only this object. Every other pod that the rule covers has a wrong status " +
+			"too, and so misleads Services and controllers. " +
 			"Do not delete a whole webhook or policy: it may guard other things.",
 		Families: []diagnose.Family{{
 			Name: webhookFails,

@@ -69,7 +69,8 @@ var ContainerFrozen = &diagnose.Rule{
 			},
 			"write": {
 				{Text: "thaw it on the node: {file}"},
-				{Text: "find the frozen cgroup on the node and thaw it: cat /proc/{pid}/cgroup names the container's own. It, or one above it, shows 1 in cgroup.freeze or FROZEN in freezer.state"},
+				{Text: "find the frozen cgroup on the node and thaw it: cat /proc/{pid}/cgroup names the container's own. It, or one above it, " +
+					"shows 1 in cgroup.freeze or FROZEN in freezer.state"},
 			},
 			"file": {
 				{Variant: familyFreezerV1, Text: "echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
@@ -86,7 +87,8 @@ var ContainerFrozen = &diagnose.Rule{
 			"The process state is no proof. Frozen processes show S on cgroup v2 and D on cgroup v1, and their kernel functions are " +
 				"misleading.",
 		},
-		Remedy: "Find out who froze it: a checkpoint, a snapshot or a backup may be running. If none runs, {thaw}; the processes then resume and receive the stop signal.",
+		Remedy: "Find out who froze it: a checkpoint, a snapshot or a backup may be running. If none runs, {thaw}; the processes then " +
+			"resume and receive the stop signal.",
 		Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent.",
 		Families: []diagnose.Family{
 			{

@@ -75,8 +75,10 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"restart": {
 				{Variant: allStopped, Text: "find out who stopped the listeners named above. Send SIGCONT to each, or restart its service or its pod"},
 				{Variant: severalOfThem, Text: "restart the listeners named above one after the other: the service or the pod of each"},
-				{Variant: frozenItself, Text: "have {process} thawed by whoever froze it (cat /proc/{pid}/cgroup names its cgroup). A frozen process may not end at a restart. Otherwise restart its service or its pod"},
-				{Variant: hangsItself, Text: "repair what {process} waits for (as root: timeout 5 cat /proc/{pid}/task/*/stack). A stuck process may not end at a restart. Otherwise restart its service or its pod"},
+				{Variant: frozenItself, Text: "have {process} thawed by whoever froze it (cat /proc/{pid}/cgroup names its cgroup). A frozen " +
+					"process may not end at a restart. Otherwise restart its service or its pod"},
+				{Variant: hangsItself, Text: "repair what {process} waits for (as root: timeout 5 cat /proc/{pid}/task/*/stack). A stuck " +
+					"process may not end at a restart. Otherwise restart its service or its pod"},
 				{Text: "restart {process}: its service or its pod"},
 				{Text: "find the listener (grep -rls fanotify /proc/[0-9]*/fdinfo) and restart its service or its pod"},
 			},
@@ -108,16 +110,19 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				"fails at the volume.",
 			"Not reported for a command that is to kill a container, if each process of that container has been killed or exits.",
 		},
-		Remedy: "On the node: {restart}. Ask its owner first: it may be a security agent. When it exits, the kernel releases all that wait for it (fanotify_release), and the pod terminates. " +
+		Remedy: "On the node: {restart}. Ask its owner first: it may be a security agent. When it exits, the kernel releases all that " +
+			"wait for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, kill the listener from a shell that is already open: kill is a shell builtin.",
-		Danger: "Until the listener runs again, files are opened and executed unscanned. Do not restart the kubelet or containerd: what they open next blocks as well. " +
+		Danger: "Until the listener runs again, files are opened and executed unscanned. Do not restart the kubelet or containerd: what " +
+			"they open next blocks as well. " +
 			"A force delete leaves what the pod still has on the node, with no API object tracking it.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
 			Meaning: "The listener's process is stopped: it received SIGSTOP.",
 			Remedy: "On the node: {continue}; everything that waits for it resumes immediately, and the pod terminates. " +
 				"If no program can be started any more, send SIGCONT from a shell that is already open: kill is a shell builtin. Then find out who stopped it.",
-			Danger: "Do not restart the kubelet or containerd: what they open next blocks as well. If you restart the listener instead, files are opened and executed unscanned until it runs again. " +
+			Danger: "Do not restart the kubelet or containerd: what they open next blocks as well. If you restart the listener instead, " +
+				"files are opened and executed unscanned until it runs again. " +
 				"A force delete leaves what the pod still has on the node, with no API object tracking it.",
 		}},
 	},

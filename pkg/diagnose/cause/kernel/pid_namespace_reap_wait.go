@@ -50,7 +50,8 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			},
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods or the whole node"},
-				{Text: "If that does not help, ask its owner, then on the node: {terminateparent}; once it has exited, another process reaps its child, and the pod terminates"},
+				{Text: "If that does not help, ask its owner, then on the node: {terminateparent}; once it has exited, another process reaps " +
+					"its child, and the pod terminates"},
 			},
 			"spare": {{Variant: diagnose.Essential, Text: "ending {parent} (it serves other pods)"}, {Text: "killing the shim (loses exit codes and output)"}},
 		},
@@ -80,7 +81,8 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			{
 				Name:    familyMember,
 				Meaning: "The other process has been killed and has not exited yet.",
-				Remedy:  "On the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack, and the same of status. Repair what the process waits for; it then exits, and so does PID 1.",
+				Remedy: "On the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack, and the same of status. Repair what the process " +
+					"waits for; it then exits, and so does PID 1.",
 			},
 		},
 	},

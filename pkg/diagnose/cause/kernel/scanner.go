@@ -12,7 +12,8 @@ import (
 // countedPlugins are the volume plugins whose files the kubelet counts one by one now and then (NewMetricsDu in pkg/volume). To count, it opens
 // directories by absolute paths; to delete, it opens them from the one above.
 var countedPlugins = []string{
-	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
+	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api",
+	"kubernetes.io~git-repo",
 }
 
 // kubeletAwaitsScanner returns the thread of the kubelet that has waited longest for a fanotify permission listener at one of the pod's volumes, and

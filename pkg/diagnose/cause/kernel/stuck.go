@@ -20,8 +20,9 @@ var unkillableFamilies = []diagnose.Family{
 		Remedy: "Find out who froze it: a snapshot or a backup takes up to a minute, and a thaw in the middle spoils it. " +
 			"If none runs, on the node: {unfreeze}; the thread then resumes. " +
 			"If fsfreeze reports \"Invalid argument\", it is not frozen yet: a freeze is under way and waits for another writer.",
-		Danger: "Do not thaw it in the middle of a snapshot or a backup. Do not force-delete: the writer is alive and resumes writing at the thaw, perhaps after another pod has the volume.",
-		First:  "make sure no snapshot or backup runs (a thaw spoils it). Then, on the node: {unfreeze}",
+		Danger: "Do not thaw it in the middle of a snapshot or a backup. Do not force-delete: the writer is alive and resumes writing at " +
+			"the thaw, perhaps after another pod has the volume.",
+		First: "make sure no snapshot or backup runs (a thaw spoils it). Then, on the node: {unfreeze}",
 	},
 	{
 		Name:   fact.FamilySuspended,
@@ -85,9 +86,10 @@ var unkillableFamilies = []diagnose.Family{
 			"Ask its owner, then repair or restart it (its container, its pod or its service). " +
 			"For virtiofs it is virtiofsd, on the host of the virtual machine. " +
 			"If that is not possible, on the node: {abort}. This ends all waits on this mount immediately; pending writes are lost.",
-		Danger: "A restart of the daemon, like an abort, affects every user of the mount: it returns errors until their pods are restarted. umount -l hides the mount and leaves the thread.",
-		First:  "{restart}",
-		Avoid:  "restarting it unasked (breaks its other mounts)",
+		Danger: "A restart of the daemon, like an abort, affects every user of the mount: it returns errors until their pods are " +
+			"restarted. umount -l hides the mount and leaves the thread.",
+		First: "{restart}",
+		Avoid: "restarting it unasked (breaks its other mounts)",
 	},
 	{
 		Name:   fact.FamilyBlock,
@@ -117,10 +119,11 @@ var unkillableFamilies = []diagnose.Family{
 		Name:    fact.FamilyGPU,
 		Shared:  true,
 		Meaning: "The GPU driver does not return.",
-		Remedy:  "Look for Xid or reset messages in the kernel log, on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then {drain}. A GPU that a process still uses cannot be reset.",
-		Danger:  "Do not run the GPU vendor's tools (nvidia-smi, rocm-smi) on this node: they hang in the same place.",
-		First:   "on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then ask the owners of its pods, drain and reboot it",
-		Avoid:   "nvidia-smi or rocm-smi (they hang too)",
+		Remedy: "Look for Xid or reset messages in the kernel log, on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then {drain}. A GPU " +
+			"that a process still uses cannot be reset.",
+		Danger: "Do not run the GPU vendor's tools (nvidia-smi, rocm-smi) on this node: they hang in the same place.",
+		First:  "on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then ask the owners of its pods, drain and reboot it",
+		Avoid:  "nvidia-smi or rocm-smi (they hang too)",
 	},
 	{
 		Name:   fact.FamilyIoUring,

@@ -82,8 +82,9 @@ var DRAUnprepareFailing = &diagnose.Rule{
 				Name: evidence.CallUnanswered,
 				Meaning: "Nothing responds at the driver's socket: its process has exited without removing the socket, and nothing has started " +
 					"it again.",
-				First:  "look at {dpod} for a container that does not run or keeps restarting, and bring the driver back",
-				Remedy: "Look at {dpod} for a container that does not run or keeps restarting. Its log shows why. Bring the driver back. The kubelet retries within 15 seconds.",
+				First: "look at {dpod} for a container that does not run or keeps restarting, and bring the driver back",
+				Remedy: "Look at {dpod} for a container that does not run or keeps restarting. Its log shows why. Bring the driver back. The " +
+					"kubelet retries within 15 seconds.",
 			},
 			{
 				Name: evidence.CallTimedOut,

@@ -43,7 +43,8 @@ var ImagePullHanging = &diagnose.Rule{
 				{Text: "the deletion waits for the pull of an image (container {container})"},
 			},
 			"whose": {
-				{Variant: another, Text: "The stalled download began before this pull. This pull probably waits for its turn, waits for another pod's pull of the image, or resumes an earlier try"},
+				{Variant: another, Text: "The stalled download began before this pull. This pull probably waits for its turn, waits for " +
+					"another pod's pull of the image, or resumes an earlier try"},
 				{Text: "Which image the stalled download is for is not known"},
 			},
 		},
@@ -54,7 +55,8 @@ var ImagePullHanging = &diagnose.Rule{
 		},
 		First: "on the node: {curl} (HTTP 401 is fine); repair the image's registry, proxy or network",
 		Avoid: "rm below /var/lib/containerd (other pods' images)",
-		Meaning: "The kubelet completes the start of a container before it turns to the deletion, and the pull of its image is part of that. The deletion does not cancel it. " +
+		Meaning: "The kubelet completes the start of a container before it turns to the deletion, and the pull of its image is part of " +
+			"that. The deletion does not cancel it. " +
 			"With serializeImagePulls, which is the default, the kubelet pulls one image after the other. A pod then also waits for " +
 			"the pulls of other pods before it.\n\n" +
 			"containerd gives up a pull that got data and then nothing more for five minutes (image_pull_progress_timeout). The pod " +
@@ -82,7 +84,8 @@ var ImagePullHanging = &diagnose.Rule{
 				"moves, and a pull for a container that has run before.",
 		},
 		Remedy: "On the node: {curl} shows whether the registry responds (HTTP 401 is fine). Do the same for a mirror. " +
-			"Check its load, a proxy or mirror in between, and the node's network. The kubelet stops the pod when the pull ends or fails; the pull has no time limit of the kubelet's own. " +
+			"Check its load, a proxy or mirror in between, and the node's network. The kubelet stops the pod when the pull ends or fails; " +
+			"the pull has no time limit of the kubelet's own. " +
 			"journalctl -u containerd shows which images containerd gives up. " +
 			"If the registry cannot be repaired, on the node: systemctl restart kubelet, which ends no container. The restarted kubelet stops the pod. " +
 			"For the future: serializeImagePulls: false in the kubelet's configuration keeps one pull from holding up the others.",

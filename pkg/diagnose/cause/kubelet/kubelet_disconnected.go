@@ -65,7 +65,8 @@ var KubeletDisconnected = &diagnose.Rule{
 			"kubectl get csr shows a request that waits for approval. " +
 			"Timeout or connection refused: check the network, and the server in the kubelet's kubeconfig. " +
 			"When the kubelet is connected again, it stops the deleted pods by itself.",
-		Danger: "Do not force-delete the pods of this node, and do not taint it out-of-service: their containers keep running. A StatefulSet then starts the same pod twice.",
+		Danger: "Do not force-delete the pods of this node, and do not taint it out-of-service: their containers keep running. A " +
+			"StatefulSet then starts the same pod twice.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if since := fact.MayReconnect(p); !since.IsZero() {

@@ -62,7 +62,8 @@ var KubeletDown = &diagnose.Rule{
 			Name:    diagnose.Stopped,
 			Meaning: "The kubelet's process is stopped: it received SIGSTOP.",
 			First:   "ask who stopped it, then resume it, on the node: {continue}",
-			Remedy:  "Find out who or what stopped the kubelet: it may be maintenance of the node. Then, on the node: {continue}. The kubelet then resumes where it was.",
+			Remedy: "Find out who or what stopped the kubelet: it may be maintenance of the node. Then, on the node: {continue}. The " +
+				"kubelet then resumes where it was.",
 		}, {
 			Name: restarts,
 			Meaning: "Something ends the kubelet as soon as it is started: an error in its configuration, or a client certificate that has expired. " +
@@ -86,7 +87,8 @@ var KubeletDown = &diagnose.Rule{
 			}
 			return diagnose.Found(diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
 		}
-		if fact.OfNode(p, k.YoungSince) >= fact.CrashLoop && p.Node.Time.Sub(k.StartSeen) >= fact.CrashLoop && (k.Starts > 1 || k.Starts == 1 && k.Process == nil && !k.AbsentSince.IsZero()) {
+		if fact.OfNode(p, k.YoungSince) >= fact.CrashLoop && p.Node.Time.Sub(k.StartSeen) >= fact.CrashLoop && (k.Starts > 1 || k.Starts == 1 &&
+			k.Process == nil && !k.AbsentSince.IsZero()) {
 			return diagnose.Found(diagnose.Finding{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.YoungSince}})
 		}
 		if k.Process != nil || p.Kubelet.State != fact.Gone || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {

@@ -27,7 +27,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 	Cause:  "KubeletResourceExhausted",
 	Phases: []diagnose.Phase{diagnose.DynamicResources, diagnose.Volumes, diagnose.Cleanup},
 	Needs:  []evidence.Source{evidence.Processes},
-	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Cgroups, evidence.Claims, evidence.ClaimCalls, evidence.Volumes, evidence.VolumeCalls},
+	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Cgroups, evidence.Claims, evidence.ClaimCalls, evidence.Volumes,
+		evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "the kubelet lacks open files, disk space or write access",
@@ -53,7 +54,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				{Text: "The kubelet lacks the same resource in all readings over ten seconds or more"},
 			},
 			"effect": {
-				{Variant: aVolume, Text: "The kubelet's count of failed teardowns has increased since then, for the plugin of volume {volumes} (storage_operation_duration_seconds)"},
+				{Variant: aVolume, Text: "The kubelet's count of failed teardowns has increased since then, for the plugin of volume {volumes} " +
+					"(storage_operation_duration_seconds)"},
 				{Variant: unwitnessed, Text: "The kubelet's port has not responded for ten seconds or more, and nothing has changed about the pod for a minute"},
 				{Text: "Since then at least two of the kubelet's attempts to unprepare claims have failed, and none has succeeded (dra_operations_duration_seconds)"},
 			},
@@ -109,7 +111,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Avoid: "rm in the kubelet's directory (pods' data)",
 				Remedy: "On the node, find what fills the file system: {du}. Remove files known to be unneeded, such as old logs, or make the file system larger. " +
 					"What a running container has written: ask its owner, and remove it inside of the container with kubectl exec. " +
-					"What df counts and du does not show is in deleted files that are still open: find /proc/[0-9]*/fd -lname '*(deleted)'. The kubelet retries within 15 seconds.",
+					"What df counts and du does not show is in deleted files that are still open: find /proc/[0-9]*/fd -lname '*(deleted)'. The " +
+					"kubelet retries within 15 seconds.",
 				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of running pods, with their data. " +
 					"Do not force-delete the pods of this node: their data stays on it, and so do their mounts.",
 			},

@@ -105,7 +105,8 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			First: "on the node: find that volume's FUSE daemon in ps -eo pid,stat,comm, and why it does not respond",
 			Avoid: "aborting the FUSE connection unasked (loses pending writes)",
 			Remedy: "On the node: find the volume's FUSE daemon in ps -eo pid,stat,comm, and why it does not respond. " +
-				"If it cannot respond any more, ask the owners of all pods that use that file system. Then let its requests fail, on the node: {abort}. The kubelet then resumes by itself. " +
+				"If it cannot respond any more, ask the owners of all pods that use that file system. Then let its requests fail, on the node: " +
+				"{abort}. The kubelet then resumes by itself. " +
 				"A restart of the kubelet helps only for a short time: it stops what has been deleted by then, and soon hangs there again.",
 			Danger: "Aborting a connection affects every user of that file system, running pods included; pending writes are lost. " +
 				"Do not force-delete the pods of this node: their containers keep running. A StatefulSet then starts the same pod twice.",
@@ -193,7 +194,8 @@ func seenToHang(p *fact.View) bool {
 		if t.Probe == nil || t.Probe.VolumePath == "" {
 			return t.Unchanged(p.Time) >= fact.LeastStill && (t.Probe == nil || t.Probe.Syscall != "umount2")
 		}
-		return t.Probe.Syscall != "umount2" && slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") })
+		return t.Probe.Syscall != "umount2" && slices.ContainsFunc(k.Strangers,
+			func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") })
 	})
 }
 

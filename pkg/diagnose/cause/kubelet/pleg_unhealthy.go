@@ -88,7 +88,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too. It may have no more than 16 MiB: " +
 					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
 				First: "rank pods by annotation size: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
-					"jq -r '.items[].metadata|[(.annotations|tostring|length),.namespace,.name]|@tsv' | sort -rn | head; ask the owner of the first whether that pod may go; how: see More",
+					"jq -r '.items[].metadata|[(.annotations|tostring|length),.namespace,.name]|@tsv' | sort -rn | head; ask the owner of the " +
+					"first whether that pod may go; how: see More",
 				Avoid: "restarting containerd or the kubelet (the list stays too large)",
 				Remedy: "Find the pods with the largest annotations: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
 					"jq -r '.items[]|[(.metadata.annotations|tostring|length),.metadata.uid,.metadata.namespace,.metadata.name]|@tsv' | sort -rn | head. " +
@@ -100,7 +101,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 			},
 			{
 				Name: listHangs,
-				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, so does each request for all containers. " +
+				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, " +
+					"so does each request for all containers. " +
 					"Three such requests in a row had no response, over " + fact.List.String() + ".",
 				First: "on the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads blocked on its disk; check that disk",
 				Remedy: "On the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads of containerd that are blocked on its disk. " +

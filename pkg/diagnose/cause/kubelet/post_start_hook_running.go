@@ -63,7 +63,8 @@ var PostStartHookRunning = &diagnose.Rule{
 			"httpGet is not reported for pods in the network of the node. Nor if a probe of the pod has a timeout of five seconds or " +
 				"more, or a container with an httpGet preStop hook was restarted.",
 		},
-		Remedy: "Ask the pod's owner what the hook waits for. To continue without it, on the node: {end}. The kubelet then stops the pod; the grace period begins then. " +
+		Remedy: "Ask the pod's owner what the hook waits for. To continue without it, on the node: {end}. The kubelet then stops the " +
+			"pod; the grace period begins then. " +
 			"For the future: give the hook a time limit of its own, timeout 30 PROGRAM || true, since the kubelet kills the container of a hook that fails.",
 		Danger: "Do not force-delete the pod: the kubelet still waits for the hook, and the containers keep running with their volumes. " +
 			"What the hook sets up, or registers elsewhere, may be left half done.",

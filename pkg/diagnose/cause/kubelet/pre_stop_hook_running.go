@@ -55,9 +55,11 @@ var PreStopHookRunning = &diagnose.Rule{
 				{Variant: diagnose.Gone, Text: ""},
 				{Text: "To continue without the hook, on the node: {terminategroup}. The kubelet then sends {signal}. "},
 			},
-			"killed": {{Variant: endedBySignal, Text: "Next time SIGKILL may end the program and cost it unsaved data"}, {Text: "SIGKILL may cost the program unsaved data"}},
-			"ending": {{Variant: diagnose.Gone, Text: ""}, {Variant: sleeps, Text: ""}, {Variant: requests, Text: ""}, {Text: " Ending the hook gives up what it waits for."}},
-			"asked":  {{Variant: diagnose.Gone, Text: " The hook itself may have asked the program to stop earlier."}, {Text: ""}},
+			"killed": {{Variant: endedBySignal, Text: "Next time SIGKILL may end the program and cost it unsaved data"}, {Text: "SIGKILL " +
+				"may cost the program unsaved data"}},
+			"ending": {{Variant: diagnose.Gone, Text: ""}, {Variant: sleeps, Text: ""}, {Variant: requests, Text: ""}, {Text: " Ending the " +
+				"hook gives up what it waits for."}},
+			"asked": {{Variant: diagnose.Gone, Text: " The hook itself may have asked the program to stop earlier."}, {Text: ""}},
 			"shorten": {
 				{Variant: sleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above it"},
 				{Variant: requests, Text: "let port {port} respond in time or raise terminationGracePeriodSeconds"},

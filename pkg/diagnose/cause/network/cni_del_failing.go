@@ -69,8 +69,9 @@ var CNIDelFailing = &diagnose.Rule{
 			Name: missing,
 			Meaning: "The network's configuration names a plugin whose program is not in containerd's directory for plugins. " +
 				"It was removed or renamed, for example by an upgrade of the network or of the node.",
-			First:  "on the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it",
-			Remedy: "On the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it. The kubelet retries every few seconds, and its next try succeeds.",
+			First: "on the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it",
+			Remedy: "On the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it. The kubelet " +
+				"retries every few seconds, and its next try succeeds.",
 		}, {
 			Name: notStarted,
 			Meaning: "containerd has found the plugin's program, but could not start it. " +
@@ -78,8 +79,10 @@ var CNIDelFailing = &diagnose.Rule{
 				"The plugin has done nothing.",
 			First: "on the node: systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits; raise the exhausted one",
 			Avoid: "restarting containerd now (it may not start)",
-			Remedy: "On the node: read the error. \"resource temporarily unavailable\" is a limit on processes: of containerd's cgroup (TasksMax of its unit), or of the node (kernel.pid_max, kernel.threads-max). " +
-				"\"too many open files\" is containerd's limit on open files (LimitNOFILE of its unit). systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits. " +
+			Remedy: "On the node: read the error. \"resource temporarily unavailable\" is a limit on processes: of containerd's cgroup " +
+				"(TasksMax of its unit), or of the node (kernel.pid_max, kernel.threads-max). " +
+				"\"too many open files\" is containerd's limit on open files (LimitNOFILE of its unit). systemctl show containerd -p " +
+				"TasksCurrent,TasksMax,LimitNOFILE shows its limits. " +
 				"For any other error check the program's file. The kubelet retries every few seconds, and its next try succeeds.",
 			Danger: "Do not restart containerd while such a limit is exhausted: it may not get its threads and files as it starts. " +
 				"Do not force-delete the pod: its network stays on the node, and its address stays taken.",

@@ -32,9 +32,11 @@ var CNINotInitialized = &diagnose.Rule{
 			"containerd itself reports now that its network is not ready (the condition NetworkReady of the CRI).",
 			"All processes of the pod's containers have exited.",
 		},
-		Remedy: "On the node: ls /etc/cni/net.d shows which configuration there is. Bring the network's DaemonSet back to this node: it writes its configuration there. " +
+		Remedy: "On the node: ls /etc/cni/net.d shows which configuration there is. Bring the network's DaemonSet back to this node: it " +
+			"writes its configuration there. " +
 			"The kubelet retries every few seconds, and its next try succeeds. " +
-			"containerd notices a file that is written or renamed in that directory, not one that is moved there from elsewhere: copy it instead, or restart containerd.",
+			"containerd notices a file that is written or renamed in that directory, not one that is moved there from elsewhere: copy it " +
+			"instead, or restart containerd.",
 		Danger: "Do not force-delete the pod, and do not put a configuration of another network there. " +
 			"The plugins of another network do not free what the old ones gave, and the pod's address stays taken.",
 	},

@@ -17,7 +17,8 @@ var ContainerdDown = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: restarts, Text: "containerd keeps exiting: since {since} it was never seen up for a whole minute. The kubelet's stop requests are lost"},
-				{Variant: notListening, Text: "nothing has listened on containerd's socket since {since}, although {comm} (PID {pid}) runs. The kubelet can stop no container"},
+				{Variant: notListening, Text: "nothing has listened on containerd's socket since {since}, although {comm} (PID {pid}) runs. " +
+					"The kubelet can stop no container"},
 				{Text: "containerd has been down since {since}: it has no process. The kubelet can stop no container"},
 			},
 			"seen": {

@@ -42,13 +42,15 @@ var ContainerdHung = &diagnose.Rule{
 			"Not reported if containerd is not running: it then refuses connections, which is another cause (ContainerdDown).",
 			"Not reported if only a single shim hangs: containerd itself then still responds (ShimHung).",
 		},
-		Seen:  []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
-		First: "on the node: {save} (goroutine dump, into its log). Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd",
+		Seen: []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
+		First: "on the node: {save} (goroutine dump, into its log). Then, if systemctl show -p KillMode containerd prints " +
+			"KillMode=process: systemctl restart containerd",
 		Avoid: "restarting it (may kill all containers)",
 		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {save}. " +
 			"Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
 			"Containers then keep running through the restart. If it hangs again, report the dump to the maintainers of containerd.",
-		Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. Do not kill containerd-shim processes: that ends their containers. " +
+		Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. Do not kill " +
+			"containerd-shim processes: that ends their containers. " +
 			"Do not reboot before the dump is saved. A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{
 			{

@@ -99,7 +99,8 @@ var ExitEventLost = &diagnose.Rule{
 		Remedy: "On the node: {grep}. A match for this pod means that containerd knows of the exit, and names the reason: repair that. {attach}" +
 			"Without a match, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
 			"containerd then asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
-		Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. Do not remove anything below /run/containerd. " +
+		Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. Do not remove " +
+			"anything below /run/containerd. " +
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 		Families: []diagnose.Family{
 			{

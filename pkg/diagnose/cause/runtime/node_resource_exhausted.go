@@ -160,7 +160,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it finds an error in it or in its disk (mount option errors=remount-ro). No pod on " +
 					"the node can be started, and no stop is completed.",
-				First: "on the node: dmesg | grep -i read-only says why; after a disk error: ask the owners of its pods, drain it, then reboot (checks it) or replace the node",
+				First: "on the node: dmesg | grep -i read-only says why; after a disk error: ask the owners of its pods, drain it, then reboot " +
+					"(checks it) or replace the node",
 				Avoid: "remounting it writable before a check (can damage it)",
 				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). If the disk has failed, replace the disk or the node. " +
 					"After another error, drain the node as far as possible, then reboot it, so that the file system is checked. " +

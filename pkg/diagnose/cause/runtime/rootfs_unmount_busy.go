@@ -34,7 +34,8 @@ var RootfsUnmountBusy = &diagnose.Rule{
 				{Text: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it"},
 			},
 			"end": {
-				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out what it does there. Restart its service when the other pods allow it"},
+				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out what it does " +
+					"there. Restart its service when the other pods allow it"},
 				{Text: "On the node: find out what {process} does, and whose it is. Let it leave the root file system, or once its owner agrees: {terminate}"},
 			},
 		},

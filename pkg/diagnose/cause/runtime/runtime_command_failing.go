@@ -40,7 +40,8 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		First: "on the node: journalctl -u containerd | grep 'unknown error after kill'; repair what it names",
 		Avoid: "killing the shim (loses exit codes and output)",
 		Remedy: "On the node: journalctl -u containerd | grep 'unknown error after kill' shows the whole error. Repair what it names. " +
-			"Usual reasons: the runtime's binary is missing or was replaced, /run is full, TasksMax of containerd's unit is reached, or AppArmor or SELinux denies it. " +
+			"Usual reasons: the runtime's binary is missing or was replaced, /run is full, TasksMax of containerd's unit is reached, or " +
+			"AppArmor or SELinux denies it. " +
 			"The kubelet's next attempt then succeeds. If the runtime cannot be repaired, end the first process of {what}: {kill}.",
 		Danger: "SIGKILL loses what the container's processes have not written. " +
 			"Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +

@@ -88,7 +88,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 			"queue": {
 				{Variant: sandboxBeforeStart, Text: ". While the sandbox is created or started, the kubelet waits for twice runtimeRequestTimeout (2 minutes by default)"},
-				{Variant: beforeStart, Text: ". While a container is created or started, the kubelet waits for runtimeRequestTimeout (2 minutes by default), for each container again"},
+				{Variant: beforeStart, Text: ". While a container is created or started, the kubelet waits for runtimeRequestTimeout (2 " +
+					"minutes by default), for each container again"},
 				{Text: ""},
 			},
 			"look": {

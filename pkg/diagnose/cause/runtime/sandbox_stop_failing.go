@@ -56,7 +56,8 @@ var SandboxStopFailing = &diagnose.Rule{
 				"(CNIDelFailing).",
 			"Not reported if a CNI plugin of the pod has been running for ten seconds.",
 		},
-		Seen:  []string{"No process of the pod's containers is left, and the CRI status says that all have exited", "This step of the sandbox's stop fails each time with {error}"},
+		Seen: []string{"No process of the pod's containers is left, and the CRI status says that all have exited", "This step of the " +
+			"sandbox's stop fails each time with {error}"},
 		First: "on the node: journalctl -u containerd | grep StopPodSandbox shows the whole error; repair what it names",
 		Avoid: "killing the shim, deleting below /run/containerd (leaves remains)",
 		Remedy: "On the node: journalctl -u containerd | grep StopPodSandbox shows the whole error. Repair what it names. " +

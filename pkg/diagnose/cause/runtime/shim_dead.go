@@ -39,7 +39,8 @@ var ShimDead = &diagnose.Rule{
 			"What follows there says why containerd did not clean up: runc, or the disk of /var/lib/containerd, may have failed. " +
 			"Then end the container's first process: {terminate}. If it still runs after a minute: {kill}. " +
 			"Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. That rewrites the record.",
-		Danger: "SIGKILL loses what the processes have not written. Do not restart containerd with a KillMode other than process: that kills every container on the node. " +
+		Danger: "SIGKILL loses what the processes have not written. Do not restart containerd with a KillMode other than process: that " +
+			"kills every container on the node. " +
 			"A force delete leaves the processes running with no API object tracking them.",
 	},
 	Check: func(p *fact.View) diagnose.Result {

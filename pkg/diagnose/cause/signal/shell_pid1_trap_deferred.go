@@ -49,7 +49,8 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 		First: "nothing now; for the next deletion: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid",
 		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
-			"For a fast and clean next deletion, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
+			"For a fast and clean next deletion, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM " +
+			"$pid' TERM; wait $pid; wait $pid. " +
 			"If the trap is not needed, start the program with exec.",
 		Danger: "The program is killed{unasked}, and the trap never runs: unwritten data of both may be lost. " +
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",

@@ -32,7 +32,8 @@ var ShutdownThrottled = &diagnose.Rule{
 			{Text: "Its CPU or memory limit slowed it down"},
 		}, "shows": {
 			{Variant: familyCPU, Text: "For at least half of the grace period, at least three of four periods were throttled (cpu.stat; the limit is {cpulimit})"},
-			{Variant: familyMemory, Text: "For at least half of the grace period, it was above memory.high and lost most of the time to memory stalls (memory.pressure)"},
+			{Variant: familyMemory, Text: "For at least half of the grace period, it was above memory.high and lost most of the time to " +
+				"memory stalls (memory.pressure)"},
 			{Text: "The limit slowed it down for at least half of the grace period"},
 		}},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the limit of its cgroup makes it wait nearly all the time.",

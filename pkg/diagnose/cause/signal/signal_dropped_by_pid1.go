@@ -47,7 +47,8 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 				"Or start {child} directly, with exec in a script or the exec form of ENTRYPOINT. " +
 				"Do not put tini or dumb-init before {program}: they end it, and {child} gets SIGKILL immediately"},
 			{Text: "For a fast and clean next deletion, let the program handle {signal}. " +
-				"To make it fast only, run the program under an init such as tini or dumb-init, or set shareProcessNamespace: true. {signal} then ends it immediately, without cleanup"},
+				"To make it fast only, run the program under an init such as tini or dumb-init, or set shareProcessNamespace: true. {signal} " +
+				"then ends it immediately, without cleanup"},
 		}, "first": {
 			{Variant: wrapper, Text: "let {program} forward {signal} to {child}, or start {child} directly (exec)"},
 			{Text: "let {program} handle {signal}"},

@@ -125,7 +125,8 @@ var SlowShutdown = &diagnose.Rule{
 				{Variant: uwsgi, Text: "uwsgi reloads on SIGTERM unless die-on-term is set: set it. Otherwise check what {program} does on {signal}"},
 				{Variant: systemd, Text: "systemd re-executes itself on SIGTERM and keeps running: set the stop signal to SIGRTMIN+3. " +
 					"Otherwise check what systemd waits for"},
-				{Variant: postgres, Text: "On SIGTERM, PostgreSQL waits until all clients have disconnected: set the stop signal to SIGINT. Otherwise check what its clients do"},
+				{Variant: postgres, Text: "On SIGTERM, PostgreSQL waits until all clients have disconnected: set the stop signal to SIGINT. " +
+					"Otherwise check what its clients do"},
 				{Variant: fresh, Text: "Check why {child} takes so long"},
 				{Variant: helper, Text: "Check why {child} takes so long"},
 				{Variant: workers, Text: "Check what {child} does on {signal}"},

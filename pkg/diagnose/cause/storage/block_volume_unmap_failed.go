@@ -57,13 +57,15 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Variant: more, Text: "Ask the owners to unmount it in each namespace, or to stop what runs there{spare}"},
 				{Text: "Ask its owner to unmount it there, or to stop what runs there"},
 			},
-			"list":   {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
-			"how":    {{Variant: other, Text: ""}, {Text: " (dmsetup remove, or vgchange -an if the whole volume group is on this device)"}},
-			"filter": {{Variant: other, Text: "Afterwards, keep that program from using loop devices."}, {Text: "Afterwards, keep LVM from scanning loop devices (global_filter in lvm.conf)."}},
-			"stop":   {{Text: "mdadm --stop /dev/{mapped}"}, {Text: "mdadm --stop"}},
-			"then":   {{Text: ". After it, remove in this order: {rest} (dmsetup remove, or mdadm --stop for a RAID)"}, {Text: ""}},
+			"list": {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
+			"how":  {{Variant: other, Text: ""}, {Text: " (dmsetup remove, or vgchange -an if the whole volume group is on this device)"}},
+			"filter": {{Variant: other, Text: "Afterwards, keep that program from using loop devices."}, {Text: "Afterwards, keep LVM from " +
+				"scanning loop devices (global_filter in lvm.conf)."}},
+			"stop": {{Text: "mdadm --stop /dev/{mapped}"}, {Text: "mdadm --stop"}},
+			"then": {{Text: ". After it, remove in this order: {rest} (dmsetup remove, or mdadm --stop for a RAID)"}, {Text: ""}},
 			"mount": {
-				{Variant: changing, Text: "Find out what mounts it again and again (on the node: findmnt shows the present mount). Ask the volume's owner, then stop that: each new mount follows an earlier one"},
+				{Variant: changing, Text: "Find out what mounts it again and again (on the node: findmnt shows the present mount). Ask the " +
+					"volume's owner, then stop that: each new mount follows an earlier one"},
 				{Variant: ofPod, Text: "Do not unmount it: it is a volume of the pod whose UID findmnt shows. That pod must terminate first: ask its owner"},
 				{Text: "Find out who mounted it, and ask the volume's owner. If the mount is no longer needed, on the node: umount {innerpoint}"},
 				{Text: "Find out who mounted it, and ask the volume's owner. If the mount is no longer needed, unmount it on the node (findmnt shows where)"},
@@ -146,7 +148,8 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it. udev may do that by itself when a block " +
 					"device appears (mdadm --incremental; newer versions leave loop devices out). If the pod is a virtual machine, the RAID belongs to " +
 					"its guest. A RAID that lacks parts is not started, but keeps the device in use all the same.",
-				Remedy: "On the node: cat /proc/mdstat and lsblk show what is on it. Ask the volume's owner before you change it. {release}: {stop}{then}. The kubelet then unmaps the device within two minutes. " +
+				Remedy: "On the node: cat /proc/mdstat and lsblk show what is on it. Ask the volume's owner before you change it. {release}: " +
+					"{stop}{then}. The kubelet then unmaps the device within two minutes. " +
 					"Afterwards, keep mdadm from assembling what is on loop devices (AUTO -all in mdadm.conf, with an ARRAY line for each RAID of the node's own).",
 				First: "{first}",
 			},

@@ -17,7 +17,8 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Title:   "the CSI driver of a volume is not registered",
 		Message: "volume {volumes} cannot be unpublished: its CSI driver {driver} is not registered with the kubelet of this node",
 		Phrases: map[string][]diagnose.Choice{"present": {
-			{Variant: evidence.DriverTerminating, Text: "find what keeps the driver's pod {driverpod} terminating (kubectl describe pod); its DaemonSet re-creates it only after that"},
+			{Variant: evidence.DriverTerminating, Text: "find what keeps the driver's pod {driverpod} terminating (kubectl describe pod); " +
+				"its DaemonSet re-creates it only after that"},
 			{Text: "check why the driver's pod {driverpod} ({driverstate}) does not register: read the log of its container node-driver-registrar"},
 			{Text: "check that the driver's DaemonSet exists, tolerates this node's taints and has a pod here (kubectl get ds -A)"},
 		}},
@@ -41,7 +42,8 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		},
 		Remedy: "Bring CSI driver {driver} back on this node. To do so, {present}. The kubelet then unpublishes the volume within two minutes. " +
 			"Uninstall a CSI driver only when no pod uses its volumes.",
-		Danger: "A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the same time, which can destroy its data. " +
+		Danger: "A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it " +
+			"at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 		First: "{present}",
 		Avoid: "rm below the pod's directory (it is the volume's data)",

@@ -35,7 +35,8 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		Remedy: "Read the driver's error in the log of {pod}, or on the node: " + driverErrors + ". Repair what it names; the kubelet retries within two minutes. " +
 			"If that does not help, restart the driver's pod, unless it runs FUSE daemons or rbd-nbd.",
 		Danger: "Restarting a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes of other pods on the node. " +
-			"A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the same time, which can destroy its data. " +
+			"A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the " +
+			"same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 		First: "on the node: journalctl -u kubelet --since -10min | grep 'csi: .*rpc error' shows the error; repair it or ask the driver's owner",
 		Avoid: "restarting the driver (breaks other pods' volumes if it uses FUSE)",

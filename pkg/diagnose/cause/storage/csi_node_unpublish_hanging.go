@@ -38,7 +38,8 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 			"Repair that backend; the kubelet retries within two minutes. If that does not help, restart the driver's pod, unless it runs FUSE daemons or rbd-nbd. " +
 			"A restart ends locks and requests that hang, not a thread in D state.",
 		Danger: "Restarting a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes of other pods on the node. " +
-			"A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the same time, which can destroy its data. " +
+			"A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the " +
+			"same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 		First: "read the log of {pod}: which backend does it wait for? Repair that, or ask the driver's owner",
 		Avoid: "restarting the driver (breaks other pods' volumes if it uses FUSE)",

@@ -30,7 +30,8 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 				{Text: "on the node: systemctl status {pid} shows what it is; ask its owner to leave the volume or stop it"},
 			},
 			"end": {
-				{Variant: diagnose.Essential, Text: "It serves other pods or the whole node: do not stop it. Find out what it uses there. Restart its service when the other pods allow it"},
+				{Variant: diagnose.Essential, Text: "It serves other pods or the whole node: do not stop it. Find out what it uses there. " +
+					"Restart its service when the other pods allow it"},
 				{Text: "Ask its owner to leave the volume. If it is a leftover, end it, on the node: {terminate}"},
 			},
 			"others": {{Text: " To list it and the {alike} more, on the node: fuser -vm {hostmount}."}, {Text: ""}},

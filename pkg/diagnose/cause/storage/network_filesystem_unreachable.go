@@ -31,7 +31,8 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"back": {
 				{Variant: local, Text: "The mount goes to this node itself, where a proxy (stunnel or efs-proxy of the EFS CSI driver) or the server listens. " +
 					"Check that it runs and reaches the server behind it. Restore both at the same address"},
-				{Text: "Restore {protocol} server {server} at the same address. If the server is healthy, restore this node's access to it: routes, firewall, and rpc.gssd for sec=krb5"},
+				{Text: "Restore {protocol} server {server} at the same address. If the server is healthy, restore this node's access to it: " +
+					"routes, firewall, and rpc.gssd for sec=krb5"},
 			},
 			"lost": {
 				{Variant: soft, Text: " The mount is soft: writes that have timed out are lost."},

@@ -20,7 +20,8 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		Message: "volume {volumes}: {why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
-				{Variant: inside, Text: "{innertype} is mounted inside, so the kubelet cannot remove its directory (EBUSY). Each retry of the kubelet can delete files there"},
+				{Variant: inside, Text: "{innertype} is mounted inside, so the kubelet cannot remove its directory (EBUSY). Each retry of the " +
+					"kubelet can delete files there"},
 				{Variant: oneOf, Text: "the kubelet cannot remove the directory of at least one of them; nothing is mounted there"},
 				{Variant: mountLost, Text: "it is no longer mounted, and the kubelet cannot remove its directory{others}, probably because of files in it"},
 				{Text: "the kubelet cannot remove its directory{others}; nothing is mounted there"},
@@ -56,7 +57,8 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			Name: inside,
 			Meaning: "Something is mounted inside the directory: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the " +
 				"pod, or by hand. The kubelet deletes what is inside that mount too, at each attempt.",
-			Remedy: "On the node: {mount} shows what is mounted there (field 5). Copy its files away without delay: each retry can delete some, and a tmpfs loses them when it is unmounted. " +
+			Remedy: "On the node: {mount} shows what is mounted there (field 5). Copy its files away without delay: each retry can delete " +
+				"some, and a tmpfs loses them when it is unmounted. " +
 				"Ask the owner of that mount, then unmount it without -f or -l. " +
 				"The kubelet removes the directory within two minutes.",
 			Danger: "The kubelet deletes the files inside that mount at each attempt, unless it is read-only. Do not run rm -rf there yourself. " +
@@ -128,7 +130,8 @@ const oneOf = "OneOf"
 // the other plugins are mounts (pkg/volume).
 func plainDirectory(plugin string) bool {
 	switch plugin {
-	case "kubernetes.io~nfs", "kubernetes.io~iscsi", "kubernetes.io~fc", "kubernetes.io~rbd", "kubernetes.io~cephfs", "kubernetes.io~local-volume", "kubernetes.io~portworx-volume":
+	case "kubernetes.io~nfs", "kubernetes.io~iscsi", "kubernetes.io~fc", "kubernetes.io~rbd", "kubernetes.io~cephfs",
+		"kubernetes.io~local-volume", "kubernetes.io~portworx-volume":
 		return false
 	}
 	return true

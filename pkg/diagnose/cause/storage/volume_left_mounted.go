@@ -57,7 +57,8 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"The pod terminates within seconds after its last volume is unmounted.",
 		Danger: "A force delete leaves the volume mounted on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"umount -l can destroy it too: it hides the mount while the file system is in use. " +
-			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
+			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is " +
+			"mounted there is the volume's data.",
 		First: "read the log of {pod}: does it still write data back? If not, ask the volume's owner, then unmount (see More)",
 		Avoid: "umount -l (only hides the use; data at risk)",
 	},
@@ -81,5 +82,6 @@ var VolumeLeftMounted = &diagnose.Rule{
 
 // toldBusy reports whether VolumeUnmountBusy reports a volume.
 func toldBusy(p *fact.View, volume string) bool {
-	return !fact.Missing(p, evidence.Holders) && slices.ContainsFunc(keptBusy(p), func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, volume) })
+	return !fact.Missing(p, evidence.Holders) && slices.ContainsFunc(keptBusy(p),
+		func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, volume) })
 }

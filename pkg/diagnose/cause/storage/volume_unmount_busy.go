@@ -45,7 +45,8 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"others": orOthers,
 			"unmounted": {
 				{Variant: givenUp, Text: "The kubelet does not retry. Then, on the node: {unmount}"},
-				{Variant: unfailed, Text: "The kubelet then unmounts within two minutes, unless the CSI driver has reported the volume as unpublished. In that case, on the node: {unmount}"},
+				{Variant: unfailed, Text: "The kubelet then unmounts within two minutes, unless the CSI driver has reported the volume as " +
+					"unpublished. In that case, on the node: {unmount}"},
 				{Text: "The kubelet then unmounts within two minutes"},
 			},
 			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
@@ -149,9 +150,12 @@ var (
 		{Text: "on the node: systemctl status {pid} shows what it is; ask its owner to stop it or leave the volume"},
 	}
 	stopThem = []diagnose.Choice{
-		{Variant: one, Text: "Find out what both processes do with the volume. Ask their owners to stop them or to close the volume{spare}. On the node: systemctl status {pid} shows what the first one is"},
-		{Variant: more, Text: "Find out what these processes do with the volume. Ask their owners to stop them or to close the volume{spare}. On the node: systemctl status {pid} shows what the first one is"},
-		{Text: "Find out what {process} is: on the node, systemctl status {pid}. Ask its owner to stop it or to close the volume. With the owner's consent, on the node: {terminate}"},
+		{Variant: one, Text: "Find out what both processes do with the volume. Ask their owners to stop them or to close the " +
+			"volume{spare}. On the node: systemctl status {pid} shows what the first one is"},
+		{Variant: more, Text: "Find out what these processes do with the volume. Ask their owners to stop them or to close the " +
+			"volume{spare}. On the node: systemctl status {pid} shows what the first one is"},
+		{Text: "Find out what {process} is: on the node, systemctl status {pid}. Ask its owner to stop it or to close the volume. With " +
+			"the owner's consent, on the node: {terminate}"},
 	}
 	spare    = []diagnose.Choice{{Text: ", but not {spared}, which the node needs: restart its service when the other pods allow it"}, {Text: ""}}
 	exempt   = []diagnose.Choice{{Text: ", but not {spared}, which the node needs"}, {Text: ""}}
@@ -296,7 +300,8 @@ func heldFinding(p *fact.View, m *evidence.Mount, all []*evidence.Holder) diagno
 	}
 	rest := oneOfEach(all)[1:]
 	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
-		Mount: diagnose.MountOf(p, m), Process: holderOf(p, first), Via: first.Via, Alike: len(rest), AtLeast: len(p.Holders) >= evidence.MaxHolders, Volumes: []string{m.Volume},
+		Mount: diagnose.MountOf(p, m), Process: holderOf(p, first), Via: first.Via, Alike: len(rest),
+		AtLeast: len(p.Holders) >= evidence.MaxHolders, Volumes: []string{m.Volume},
 	}}
 	o := &f.Objects
 	for i, h := range rest {

@@ -59,7 +59,8 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			"Repair what is behind {filesystem} (a disk, a server, a daemon); the thread then resumes. " +
 			"If it can never respond again, ask the volume's owner: what is not written is lost. " +
 			"Then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
-		Danger: "umount -l hides the mount and leaves the thread. ls or df on the mount can hang your shell. Restarting the kubelet leaves the thread and can hang the new kubelet. " +
+		Danger: "umount -l hides the mount and leaves the thread. ls or df on the mount can hang your shell. Restarting the kubelet " +
+			"leaves the thread and can hang the new kubelet. " +
 			"A force delete leaves the volume attached to this node, and another node may mount it too.",
 		First: "on the node: dmesg -T | tail -30 (I/O errors) and iostat -x 1 (only slow?); repair the disk or server behind it",
 		Avoid: "ls or df on it (can hang your shell)",

@@ -498,7 +498,8 @@ func (w *walk) group(dir, container string, above freezer, depth int) (populated
 	if err != nil {
 		return false, fmt.Errorf("read tasks of cgroup %s: %w", dir, err)
 	}
-	g := Group{Cgroup: evidence.Cgroup{Path: "/" + dir, Version: w.c.version, Container: container, Threads: len(tids), PIDs: w.readPIDs(dir)}, TIDs: tids, Hidden: hidden}
+	g := Group{Cgroup: evidence.Cgroup{Path: "/" + dir, Version: w.c.version, Container: container, Threads: len(tids), PIDs: w.readPIDs(dir)},
+		TIDs: tids, Hidden: hidden}
 	freezer := w.readFreezer(dir, above)
 	g.Frozen, g.FrozenBy = freezer.frozen, freezer.by
 	// The limits are the pod's and the containers', not those of groups that a

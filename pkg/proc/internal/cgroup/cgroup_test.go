@@ -135,12 +135,14 @@ const (
 func TestReadLimits(t *testing.T) {
 	none := map[string]string{"memory.current": "4096\n", "memory.high": "max\n", "memory.max": "max\n", "memory.events": "low 0\nhigh 0\nmax 0\noom 0\n",
 		"cpu.stat": "usage_usec 7\nuser_usec 3\n"} // without a cpu controller
-	limited := map[string]string{"memory.current": "104857600\n", "memory.high": "104857600\n", "memory.max": "209715200\n", "memory.events": "low 0\nhigh 31\nmax 2\noom 0\n",
+	limited := map[string]string{"memory.current": "104857600\n", "memory.high": "104857600\n", "memory.max": "209715200\n",
+		"memory.events":   "low 0\nhigh 31\nmax 2\noom 0\n",
 		"memory.pressure": "some avg10=90.10 avg60=1.00 avg300=0.00 total=9\nfull avg10=72.95 avg60=1.00 avg300=0.00 total=8\n",
 		"cpu.stat":        "usage_usec 123456\nuser_usec 3\nnr_periods 40\nnr_throttled 39\nthrottled_usec 5\n", "cpu.max": "5000 100000\n"}
 	limited1 := map[string]string{
 		"memory/%s/memory.usage_in_bytes": "104857600\n", "memory/%s/memory.limit_in_bytes": "209715200\n", "memory/%s/memory.failcnt": "2\n",
-		"cpu,cpuacct/%s/cpu.stat": "nr_periods 40\nnr_throttled 39\nthrottled_time 5\n", "cpu,cpuacct/%s/cpu.cfs_quota_us": "5000\n", "cpu,cpuacct/%s/cpu.cfs_period_us": "100000\n",
+		"cpu,cpuacct/%s/cpu.stat": "nr_periods 40\nnr_throttled 39\nthrottled_time " +
+			"5\n", "cpu,cpuacct/%s/cpu.cfs_quota_us": "5000\n", "cpu,cpuacct/%s/cpu.cfs_period_us": "100000\n",
 		"cpu,cpuacct/%s/cpuacct.usage": "123456789\n",
 	}
 	none1 := map[string]string{
@@ -172,13 +174,17 @@ func TestReadLimits(t *testing.T) {
 		pod, leaf evidence.Cgroup
 		version   int
 	}{
-		{name: "v2", version: 2, files: []map[string]string{{"cgroup.controllers": "cpu memory pids\n"}, at(pod1, none), at(leaf1, limited), at(leaf1+"/init.scope", limited)}, pod: free, leaf: full},
+		{name: "v2", version: 2, files: []map[string]string{{"cgroup.controllers": "cpu memory " +
+			"pids\n"}, at(pod1, none), at(leaf1, limited), at(leaf1+"/init.scope", limited)}, pod: free, leaf: full},
 		{name: "v2 without controllers", version: 2, files: []map[string]string{{"cgroup.controllers": "pids\n"}}},
 		{name: "v2 not understood", version: 2, files: []map[string]string{{"cgroup.controllers": "cpu memory\n"},
-			at(leaf1, map[string]string{"cpu.stat": "usage_usec 1\n", "cpu.max": "many\n", "memory.current": "x\n", "memory.high": "max\n", "memory.max": "max\n", "memory.events": "\n"})}},
-		{name: "v1 with links", version: 1, files: []map[string]string{{"pids/tasks": "", "cpu,cpuacct/cgroup.procs": "", "memory/cgroup.procs": ""}, at(pod1, none1), at(leaf1, limited1)},
+			at(leaf1, map[string]string{"cpu.stat": "usage_usec 1\n", "cpu.max": "many\n", "memory.current": "x\n", "memory.high": "max\n",
+				"memory.max": "max\n", "memory.events": "\n"})}},
+		{name: "v1 with links", version: 1, files: []map[string]string{{"pids/tasks": "", "cpu,cpuacct/cgroup.procs": "",
+			"memory/cgroup.procs": ""}, at(pod1, none1), at(leaf1, limited1)},
 			links: map[string]string{"cpu": "cpu,cpuacct", "cpuacct": "cpu,cpuacct"}, pod: free, leaf: full1},
-		{name: "v1 without links", version: 1, files: []map[string]string{{"pids/tasks": "", "cpu,cpuacct/cgroup.procs": "", "memory/cgroup.procs": ""}, at(pod1, none1), at(leaf1, limited1)}, pod: free, leaf: full1},
+		{name: "v1 without links", version: 1, files: []map[string]string{{"pids/tasks": "", "cpu,cpuacct/cgroup.procs": "",
+			"memory/cgroup.procs": ""}, at(pod1, none1), at(leaf1, limited1)}, pod: free, leaf: full1},
 		{name: "v1 without controllers", version: 1, files: []map[string]string{{"pids/tasks": ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,19 +224,25 @@ func TestFrozenBy(t *testing.T) {
 		podIs, leafIs bool
 		v1            bool
 	}{
-		{name: "v2 pod", files: map[string]string{pod1 + "/cgroup.freeze": "1\n", pod1 + "/cgroup.events": "populated 1\nfrozen 1\n", leaf1 + "/cgroup.freeze": "0\n", leaf1 + "/cgroup.events": "populated 1\nfrozen 1\n"},
+		{name: "v2 pod", files: map[string]string{pod1 + "/cgroup.freeze": "1\n", pod1 + "/cgroup.events": "populated 1\nfrozen " +
+			"1\n", leaf1 + "/cgroup.freeze": "0\n", leaf1 + "/cgroup.events": "populated 1\nfrozen 1\n"},
 			podBy: "/" + pod1, leafBy: "/" + pod1, podIs: true, leafIs: true},
-		{name: "v2 container", files: map[string]string{pod1 + "/cgroup.freeze": "0\n", leaf1 + "/cgroup.freeze": "1\n", leaf1 + "/cgroup.events": "populated 1\nfrozen 1\n"},
+		{name: "v2 container", files: map[string]string{pod1 + "/cgroup.freeze": "0\n", leaf1 + "/cgroup.freeze": "1\n",
+			leaf1 + "/cgroup.events": "populated 1\nfrozen 1\n"},
 			leafBy: "/" + leaf1, leafIs: true},
 		{name: "v2 all pods", files: map[string]string{"kubepods.slice/cgroup.freeze": "1\n", "kubepods.slice/cgroup.events": "frozen 1\n"},
 			podBy: "/kubepods.slice", leafBy: "/kubepods.slice", podIs: true, leafIs: true},
-		{name: "v2 both", files: map[string]string{"kubepods.slice/cgroup.freeze": "1\n", leaf1 + "/cgroup.freeze": "1\n", "kubepods.slice/cgroup.events": "frozen 1\n"},
+		{name: "v2 both", files: map[string]string{"kubepods.slice/cgroup.freeze": "1\n", leaf1 + "/cgroup.freeze": "1\n",
+			"kubepods.slice/cgroup.events": "frozen 1\n"},
 			podBy: "/kubepods.slice", leafBy: "/" + leaf1, podIs: true, leafIs: true},
 		// A task in state D keeps the group from being frozen.
 		{name: "v2 not yet", files: map[string]string{leaf1 + "/cgroup.freeze": "1\n", leaf1 + "/cgroup.events": "populated 1\nfrozen 0\n"}, leafBy: "/" + leaf1},
-		{name: "v1 pod", v1: true, files: map[string]string{"freezer/" + pod1 + "/freezer.state": "FROZEN\n", "freezer/" + pod1 + "/freezer.self_freezing": "1\n", "freezer/" + leaf1 + "/freezer.state": "FROZEN\n", "freezer/" + leaf1 + "/freezer.self_freezing": "0\n"},
+		{name: "v1 pod", v1: true, files: map[string]string{"freezer/" + pod1 + "/freezer.state": "FROZEN\n",
+			"freezer/" + pod1 + "/freezer.self_freezing": "1\n", "freezer/" + leaf1 + "/freezer.state": "FROZEN\n",
+			"freezer/" + leaf1 + "/freezer.self_freezing": "0\n"},
 			podBy: "/" + pod1, leafBy: "/" + pod1, podIs: true, leafIs: true},
-		{name: "v1 container", v1: true, files: map[string]string{"freezer/" + leaf1 + "/freezer.state": "FREEZING\n", "freezer/" + leaf1 + "/freezer.self_freezing": "1\n"},
+		{name: "v1 container", v1: true, files: map[string]string{"freezer/" + leaf1 + "/freezer.state": "FREEZING\n",
+			"freezer/" + leaf1 + "/freezer.self_freezing": "1\n"},
 			leafBy: "/" + leaf1, leafIs: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

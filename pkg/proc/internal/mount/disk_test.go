@@ -20,7 +20,8 @@ func TestAskDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("254:3/stat", "     100       0     800      10       20        0      160        5        3       15       15        4        0        0        0        2        1\n")
+	write("254:3/stat", "     100       0     800      10       20        0      160        5        3       15       15        4     "+
+		"   0        0        0        2        1\n")
 	write("254:3/dm/suspended", "1\n")
 	write("254:3/dm/name", "vg-data\n")
 	write("8:1/stat", "     100       0     800      10       20        0      160        5        0       15       15\n") // before Linux 4.18

@@ -84,7 +84,8 @@ func TestLoops(t *testing.T) {
 	slices.SortFunc(got, func(a, b evidence.Loop) int { return strings.Compare(a.Name, b.Name) })
 	want := []evidence.Loop{
 		{Name: "loop1", MountID: 7, Numbers: []string{"7:1"}, Mapper: []evidence.Mapped{{Name: "guest-root", Logical: "guest/root"}}},
-		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Released: true, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
+		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Released: true, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk",
+			HostPoint: "/media/disk", Type: "ext4"}},
 		{
 			Name: "loop5", MountID: 7, Numbers: []string{"7:5", "259:1", "259:2"},
 			Mapper: []evidence.Mapped{

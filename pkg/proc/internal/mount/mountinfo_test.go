@@ -36,14 +36,19 @@ func TestMountinfo(t *testing.T) {
 	}
 	want := []evidence.Mount{
 		{ID: 27, ParentID: 1, Device: "254:0", Root: "/", Point: "/", Type: "ext4", Source: "/dev/vda"},
-		{ID: 40, ParentID: 27, Device: "0:50", Root: "/", Point: "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~nfs/vol 1", Type: "nfs4", Source: "10.0.0.9:/export", Server: "10.0.0.9", Volume: "vol 1", Plugin: "kubernetes.io~nfs"},
-		{ID: 41, ParentID: 27, Device: "0:50", Root: "/", Point: "/var/lib/kubelet/pods/u-2/volumes/kubernetes.io~nfs/vol", Type: "nfs4", Source: "10.0.0.9:/export", Server: "10.0.0.9", Volume: "vol", Plugin: "kubernetes.io~nfs"},
-		{ID: 42, ParentID: 27, Device: "0:51", Root: "/", Point: "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-7/mount", Type: "fuse.s3", Source: "https://s3.example/bucket", Volume: "pvc-7", Plugin: "kubernetes.io~csi"},
-		{ID: 43, ParentID: 27, Device: "254:0", Root: "/data/x", Point: "/var/lib/kubelet/pods/u-1/volume-subpaths/cfg/app/0", Type: "ext4", Source: "/dev/vda", ReadOnly: true, Volume: "cfg"},
+		{ID: 40, ParentID: 27, Device: "0:50", Root: "/", Point: "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~nfs/vol " +
+			"1", Type: "nfs4", Source: "10.0.0.9:/export", Server: "10.0.0.9", Volume: "vol 1", Plugin: "kubernetes.io~nfs"},
+		{ID: 41, ParentID: 27, Device: "0:50", Root: "/", Point: "/var/lib/kubelet/pods/u-2/volumes/kubernetes.io~nfs/vol", Type: "nfs4",
+			Source: "10.0.0.9:/export", Server: "10.0.0.9", Volume: "vol", Plugin: "kubernetes.io~nfs"},
+		{ID: 42, ParentID: 27, Device: "0:51", Root: "/", Point: "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-7/mount",
+			Type: "fuse.s3", Source: "https://s3.example/bucket", Volume: "pvc-7", Plugin: "kubernetes.io~csi"},
+		{ID: 43, ParentID: 27, Device: "254:0", Root: "/data/x", Point: "/var/lib/kubelet/pods/u-1/volume-subpaths/cfg/app/0", Type: "ext4",
+			Source: "/dev/vda", ReadOnly: true, Volume: "cfg"},
 		{ID: 44, ParentID: 27, Device: "0:52", Root: "/", Point: "/run/containerd/o/rootfs", Type: "overlay", Source: "overlay"},
 		{ID: 45, ParentID: 27, Device: "254:16", Root: "/", Point: "/var/lib/containerd", Type: "xfs", Source: "/dev/vdb"},
 		{ID: 46, ParentID: 27, Device: "0:53", Root: "/", Point: "/mnt/share", Type: "cifs", Source: "//user@files.example/share", Server: "files.example"},
-		{ID: 47, ParentID: 27, Device: "0:54", Root: "/", Point: "/mnt/ceph", Type: "ceph", Source: "10.0.0.1:6789,10.0.0.2:6789:/dir", Server: "10.0.0.1:6789,10.0.0.2:6789"},
+		{ID: 47, ParentID: 27, Device: "0:54", Root: "/", Point: "/mnt/ceph", Type: "ceph", Source: "10.0.0.1:6789,10.0.0.2:6789:/dir",
+			Server: "10.0.0.1:6789,10.0.0.2:6789"},
 		{ID: 49, ParentID: 27, Device: "0:56", Root: "/", Point: "/mnt/nosource", Type: "tmpfs"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -253,7 +258,8 @@ func TestALineIsAllocatedOnce(t *testing.T) {
 // Each container in whose directory a mount can be is found, and a line once.
 func TestOfContainer(t *testing.T) {
 	const c1, s1 = "/run" + Tasks + "c1", "/run" + ImageVolumes + "s1"
-	points := []string{"/", c1 + "/rootfs", c1 + "/rootfs" + Tasks + "c1/rootfs" + s1 + "/a", s1 + "/a", "/run" + Tasks[:len(Tasks)-1] + Tasks + "c2/rootfs", "/c1/rootfs"}
+	points := []string{"/", c1 + "/rootfs", c1 + "/rootfs" + Tasks + "c1/rootfs" + s1 + "/a", s1 + "/a",
+		"/run" + Tasks[:len(Tasks)-1] + Tasks + "c2/rootfs", "/c1/rootfs"}
 	var host Table
 	for i, p := range points {
 		host.Lines = append(host.Lines, Line{ID: i, Point: p})

@@ -73,7 +73,8 @@ func TestUnanswered(t *testing.T) {
 		{"short transport", b + "\txprt:\ttcp 0 1 2 0 4 9\n", "/mnt/b", 0, false},
 		{"unknown transport", b + "\txprt:\tquic 0 1 2 0 4 9 9 9\n", "/mnt/b", 0, false},
 	} {
-		all, err := parseMountstats(strings.NewReader("device proc mounted on /proc with fstype proc\n" + tt.text + "no device mounted on /x with fstype tmpfs\n\txprt:\ttcp 0 1 2 0 4 99 1 0\n"))
+		all, err := parseMountstats(strings.NewReader("device proc mounted on /proc with fstype proc\n" + tt.text + "no device mounted " +
+			"on /x with fstype tmpfs\n\txprt:\ttcp 0 1 2 0 4 99 1 0\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,9 +115,12 @@ func TestParseConnection(t *testing.T) {
 		// The server's own end of it, on the same machine.
 		{"server", header + "   0: 0F02000A:0801 0F02000A:02C4 01 0:0\n", server, connection{tcpNone, 0}},
 		{"closing", header + "   0: 0F02000A:02C4 0F02000A:0801 04 0:0\n   1: 0F02000A:02C4 0F02000A:0801 06 0:0\n", server, connection{tcpNone, 0}},
-		{"ipv6", header + "   0: 000000FD000000000000000001000000:02C4 000000FD000000000000000002000000:0801 01 0:0\n", netip.MustParseAddrPort("[fd00::2]:2049"), connection{tcpEstablished, 0}},
-		{"not acknowledged", header + "   7: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 0000000A     0        0 16507 2\n", server, connection{tcpEstablished, 10}},
-		{"one of two", header + "   7: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 00000006\n   8: 0F02000A:02C5 0F02000A:0801 01 00000000:00000000 00:00000000 00000000\n", server, connection{tcpEstablished, 0}},
+		{"ipv6", header + "   0: 000000FD000000000000000001000000:02C4 000000FD000000000000000002000000:0801 01 " +
+			"0:0\n", netip.MustParseAddrPort("[fd00::2]:2049"), connection{tcpEstablished, 0}},
+		{"not acknowledged", header + "   7: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 0000000A     0        0 16507 " +
+			"2\n", server, connection{tcpEstablished, 10}},
+		{"one of two", header + "   7: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 00000006\n   8: 0F02000A:02C5 " +
+			"0F02000A:0801 01 00000000:00000000 00:00000000 00000000\n", server, connection{tcpEstablished, 0}},
 		{"nonsense", "x\n 0: 1 2 3\n 0: 0F02000A:02C4 XX02000A:0801 01\n 0: 0F02000A:02C4 0F02000A:10801 01\n", server, connection{tcpNone, 0}},
 	} {
 		if got, err := parseConnection(strings.NewReader(tt.text), tt.to); got != tt.want || err != nil {
