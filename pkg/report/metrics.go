@@ -177,7 +177,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			[]string{"kind"}, nil),
 		tokenHeldDesc: prometheus.NewDesc("nodeagent_token_held",
 			"1 if an admission policy (policy) rejects what the agent's token must not do, 0 if it does not, "+
-				"-1 if something else rejects it first. Tested at the start and hourly.",
+				"-1 if something else rejects it first. Tested hourly, and each minute until it is 1.",
 			[]string{"policy"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that timed out and have not returned yet.", nil, nil),
