@@ -269,7 +269,7 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 
 // reasons are those of a condition.
 func reasons() []string {
-	all := []string{report.Resolved, diagnose.InGracePeriod, diagnose.Unrecognised.Cause}
+	all := []string{verdict.Resolved, diagnose.InGracePeriod, diagnose.Unrecognised.Cause}
 	for _, r := range cause.All() {
 		all = append(all, r.Cause)
 	}

@@ -18,7 +18,7 @@ func (r *Rule) Page() string {
 	fmt.Fprintf(&b, "\n> %s.\n", r.Doc.shown(r.Doc.Message, ""))
 	section("Meaning", r.Doc.Meaning)
 	section("How it is recognised", "- "+strings.Join(r.Doc.Evidence, "\n- "))
-	section("Fix", r.Doc.Remedy)
+	section("Fix", r.Doc.Remedy+r.Doc.elsewhere(r.Cause))
 	section("Avoid", r.Doc.Danger)
 	var shared []string
 	for _, f := range r.Doc.Families {
@@ -45,8 +45,12 @@ func (r *Rule) Page() string {
 			names = append(names, string(s))
 		}
 		text := "The cause is not evaluated if one of these sources is unavailable: " + strings.Join(names, ", ") + "."
-		for _, s := range r.Partly {
-			text += " If " + string(s) + " is incomplete, the rest of it is evaluated."
+		if len(r.Partly) > 0 {
+			var partly []string
+			for _, s := range r.Partly {
+				partly = append(partly, string(s))
+			}
+			text += " If " + strings.Join(partly, " or ") + " is incomplete, the rest is evaluated."
 		}
 		section("Sources", text)
 	}
@@ -136,6 +140,20 @@ func (d *Doc) familyPage(f Family, causes []*Rule) string {
 	}
 	return fmt.Sprintf("# Family %s\n\nIt can be behind these causes: %s.\n\n## Meaning\n\n%s\n\n## Fix\n\n%s\n\n## Avoid\n\n%s\n",
 		f.Name, strings.Join(of, ", "), d.shown(f.Meaning, f.Name), d.shown(f.Remedy, f.Name), d.shown(f.Danger, f.Name))
+}
+
+// elsewhere says which families have a fix of their own, "" for none: their pages are the same one, further down.
+func (d *Doc) elsewhere(cause string) string {
+	var own []string
+	for _, f := range d.Families {
+		if !f.Shared && f.Remedy != "" {
+			own = append(own, fmt.Sprintf("[%s](#%s-%s)", f.Name, strings.ToLower(cause), strings.ToLower(f.Name)))
+		}
+	}
+	if len(own) == 0 {
+		return ""
+	}
+	return "\n\nThese families have a fix of their own: " + strings.Join(own, ", ") + "."
 }
 
 // family writes what a family means, and in what its texts differ from those of the cause.

@@ -123,7 +123,7 @@ var layers = []struct{ name, title string }{
 	{"runtime", "containerd, a shim or runc does not do its part"},
 	{"network", "The pod's network is not torn down"},
 	{"storage", "A volume cannot be unmounted"},
-	{"api", "The node is done"},
+	{"api", "Nothing is left on the node; the API object remains"},
 	{"unknown", "Anything else"},
 }
 

@@ -20,11 +20,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
-// The reason and message of a condition whose cause is gone.
-const (
-	Resolved        = "Resolved"
-	resolvedMessage = "The cause reported earlier is gone, and no other was found."
-)
+// resolvedMessage is the message of a condition whose cause is gone.
+const resolvedMessage = "The cause reported earlier is gone, and no other was found."
 
 // conditionPatch is a strategic merge patch: conditions are merged by type, so
 // those of others stay. The UID makes sure that it is this pod and not a new

@@ -337,7 +337,7 @@ func TestLimitsOfTheNewEventsAPI(t *testing.T) {
 
 // Where the condition is refused, the Event has what stands in it, also where one of before says that the pod is not stuck.
 func TestEventWithoutACondition(t *testing.T) {
-	for name, before := range map[string]*verdict.Condition{"none": nil, "an earlier one": {Reason: Resolved, Message: resolvedMessage}} {
+	for name, before := range map[string]*verdict.Condition{"none": nil, "an earlier one": {Reason: verdict.Resolved, Message: resolvedMessage}} {
 		g := newRig(t)
 		g.pod.Condition = before
 		g.api.answer = func(r request) *metav1.Status {

@@ -52,7 +52,7 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 		r.reportCondition(ctx, c, true, f.Cause, r.size.fit(message(&c.Diagnosis, &f, c.Timeline())))
 		r.reportEvent(ctx, c, tellingOf(&c.Diagnosis, &f, c))
 	case verdict.Withdrawn:
-		r.reportCondition(ctx, c, false, Resolved, resolvedMessage)
+		r.reportCondition(ctx, c, false, verdict.Resolved, resolvedMessage)
 	case verdict.Nothing:
 		if says := c.Waiting(); says != "" {
 			r.reportCondition(ctx, c, false, diagnose.InGracePeriod, says)

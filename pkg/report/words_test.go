@@ -177,7 +177,7 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 			t.Errorf("%s: the policies refuse %.100s or %.100s", name, said, inCondition)
 		}
 	})
-	reasons := []string{Resolved, diagnose.InGracePeriod, diagnose.DeletedPodRemains, diagnose.OrphanedPod}
+	reasons := []string{verdict.Resolved, diagnose.InGracePeriod, diagnose.DeletedPodRemains, diagnose.OrphanedPod}
 	for _, r := range cause.All() {
 		reasons = append(reasons, r.Cause)
 	}

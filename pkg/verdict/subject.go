@@ -5,6 +5,9 @@ import "time"
 // ConditionType is the type of the condition that carries the verdict.
 const ConditionType = "nodeagent.io/TerminationBlocked"
 
+// Resolved is its reason when the cause that stood is gone.
+const Resolved = "Resolved"
+
 // FieldManager is the field manager of what the agent writes.
 const FieldManager = "nodeagent"
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/finalizer"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // objectAlone answers for a pod of which the API shows that only the object is left, whatever is with its node.
@@ -75,6 +76,10 @@ func (v *View) nobodyKnows(p *corev1.Pod, _ *corev1.PodCondition, a *Answer) boo
 		a.HeldBy = "not known: nodeagent reports no cause at present"
 		a.Message = fmt.Sprintf("nodeagent reports no cause at present. It wrote last (%s): %s", told.Reason, told.Message)
 		a.Fix = v.readAgent(p)
+		if told.Reason == verdict.Resolved {
+			a.HeldBy = "not known: nodeagent reports that the cause is gone"
+			a.Fix = "If the cause was just repaired, wait: the kubelet tries again within about two minutes. " + a.Fix
+		}
 	case a.Agent == AgentReady:
 		a.HeldBy = "not known: nodeagent on " + a.Node + " has written no condition"
 		a.Message = "nodeagent on this node is ready, and has written no condition on the pod."
@@ -202,9 +207,11 @@ func heldBy(reason, words string) string {
 			who = layers[r.Doc.Layer]
 		}
 	}
-	if i := strings.Index(words, " in phase "); i >= 0 {
-		if _, rest, ok := strings.Cut(words[i:], ": "); ok {
-			words = rest
+	for _, phase := range []string{" in phase ", " in an unknown phase: "} {
+		if i := strings.Index(words, phase); i >= 0 {
+			if _, rest, ok := strings.Cut(words[i:], ": "); ok {
+				words = rest
+			}
 		}
 	}
 	for _, end := range []string{". ", "; ", ", so "} {

@@ -33,6 +33,10 @@ func (v *View) lostNode(p *corev1.Pod, said *corev1.PodCondition, a *Answer) boo
 		return false
 	}
 	v.notReady(p, node, c, a)
+	if said != nil {
+		a.Also = append(a.Also, fmt.Sprintf("nodeagent reported at %s, before that: %s. If the machine still runs, see kubectl describe pod",
+			clock(lastWrote(p, said)), said.Reason))
+	}
 	return true
 }
 

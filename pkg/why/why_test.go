@@ -50,6 +50,11 @@ func toldNotStuck(p *corev1.Pod) {
 	p.Status.Conditions[0].Status = corev1.ConditionFalse
 }
 
+func toldResolved(p *corev1.Pod) {
+	told(verdict.Resolved, "The cause reported earlier is gone.", time.Minute)(p)
+	p.Status.Conditions[0].Status = corev1.ConditionFalse
+}
+
 // wrote is when the agent last wrote about a pod.
 func wrote(ago time.Duration) func(*corev1.Pod) {
 	at := metav1.NewTime(now.Add(-ago))
@@ -117,6 +122,7 @@ func TestJudge(t *testing.T) {
 			"has written no condition", "not known"},
 		"the agent took it back": {view(ready, pod(late, toldNotStuck)), "", "unknown", FromAgent,
 			"reports no cause at present. It wrote last (InGracePeriod): Not stuck", "not known"},
+		"the cause is gone": {view(ready, pod(late, toldResolved)), "", "unknown", FromAgent, "It wrote last (Resolved): ", "the cause is gone"},
 		"there is no such node":              {view(nil, pod(late)), NodeGone, "no", FromAPI, "Node object n1 does not exist", "does not exist"},
 		"the kubelet is not ready":           {view(unready, pod(late)), NodeNotReady, "no", FromAPI, "Probably stuck: node n1 reports", "node: not ready for 6m"},
 		"the kubelet is not ready, in grace": {view(unready, pod(-time.Minute)), InGracePeriod, "no", FromAPI, "Not stuck", "SIGKILL in 60s"},
@@ -198,6 +204,14 @@ func TestElsewhere(t *testing.T) {
 		if a := Judge(v)[0]; !strings.Contains(a.Message, value) || strings.Contains(a.Fix, "journalctl") {
 			t.Errorf("%s: %+v", value, a)
 		}
+	}
+}
+
+// What was known of the pod before its node was lost is not hidden: the machine may run.
+func TestLostNodeShowsWhatWasReported(t *testing.T) {
+	v := view(node(corev1.ConditionUnknown, 4*time.Minute), pod(5*time.Minute, told("KubeletDown", verdictMessage, 20*time.Minute)))
+	if a := Judge(v)[0]; a.Cause != NodeNotReady || len(a.Also) != 1 || !strings.Contains(a.Also[0], "before that: KubeletDown") {
+		t.Errorf("%s, also %q", a.Cause, a.Also)
 	}
 }
 

@@ -137,7 +137,9 @@ var FinalizersPending = &diagnose.Rule{
 			"Not reported if anything is left on the node: finalizers never delay the kubelet.",
 		},
 		Remedy: "Check that {owner} {run}, and look for {named} in {log}. {ask}. " +
-			"A controller can be rejected where an administrator is not: only its own log shows the error.",
+			"A controller can be rejected where an administrator is not: only its own log shows the error. " +
+			"If the controller was removed for good, and its owner confirms that the cleanup is done, remove only this finalizer: " +
+			"kubectl edit -n {podnamespace} pod {podname}.",
 		Danger: "Removing a finalizer by hand skips the cleanup that it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
 			{

@@ -17,12 +17,12 @@ var unkillableFamilies = []diagnose.Family{
 		Shared: true,
 		Meaning: "The file system is frozen: by fsfreeze, or by a snapshot of a volume or of the machine that never thawed it. " +
 			"Every writer waits until it is thawed.",
-		Remedy: "Find out who froze it: a snapshot or a backup takes up to a minute, and a thaw in the middle spoils it. " +
+		Remedy: "Find out who froze it: a snapshot or a backup takes up to a minute, and thawing in the middle ruins it. " +
 			"If none runs, on the node: {unfreeze}; the thread then resumes. " +
 			"If fsfreeze reports \"Invalid argument\", it is not frozen yet: a freeze is under way and waits for another writer.",
 		Danger: "Do not thaw it in the middle of a snapshot or a backup. Do not force-delete: the writer is alive and resumes writing at " +
 			"the thaw, perhaps after another pod has the volume.",
-		First: "make sure no snapshot or backup runs (a thaw spoils it). Then, on the node: {unfreeze}",
+		First: "make sure no snapshot or backup runs (thawing ruins the backup). Then, on the node: {unfreeze}",
 	},
 	{
 		Name:   fact.FamilySuspended,
@@ -30,12 +30,12 @@ var unkillableFamilies = []diagnose.Family{
 		Meaning: "The device mapper has suspended the block device below the file system, and holds back all I/O to it. " +
 			"Either dmsetup suspend was run, or a snapshot, a resize or a change of paths (LVM, multipath, LUKS) has stopped halfway. " +
 			"The file system is usually frozen with it; fsfreeze -u would hang as well.",
-		Remedy: "Find out who suspended the device: a snapshot takes seconds, and a resume in the middle spoils it. " +
+		Remedy: "Find out who suspended the device: a snapshot takes seconds, and resuming in the middle ruins it. " +
 			"If no snapshot, resize or path change runs, on the node: {resume}; the thread then resumes.",
 		Danger: "Do not run fsfreeze -u: it hangs on the suspended device and cannot be killed. " +
 			"dmsetup resume also activates an inactive table: dmsetup info shows whether there is one. " +
 			"Do not force-delete: the writer is alive and resumes writing with the device, perhaps after another pod has the volume.",
-		First: "make sure no snapshot or resize runs (a resume spoils it). Then, on the node: {resume}",
+		First: "make sure no snapshot or resize runs (resuming ruins the snapshot). Then, on the node: {resume}",
 		Avoid: "fsfreeze -u (hangs on the device, unkillable)",
 	},
 	{

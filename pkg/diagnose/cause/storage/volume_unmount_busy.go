@@ -82,7 +82,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"No process of the pod is left",
 		},
 		Remedy: "{stop}. {unmounted}.",
-		Danger: "umount -l hides the mount while the file system stays in use. If the volume is then attached to another node, its data is damaged. " +
+		Danger: "umount -l hides the mount while the file system stays in use. If it is then attached to another node, its data is damaged. " +
 			"Do not delete files below the mount: they are the volume's data.",
 		First: "{look}",
 		Avoid: "umount -l (only hides the use; data at risk)",
