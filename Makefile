@@ -71,12 +71,12 @@ unit: ## the tests that take seconds
 
 race: $(PROMTOOL) $(CHART_TOOLS) ## unit tests and those on this machine's own /proc, the agent's with the race detector
 	@$(RACE_NEEDS)
-	CGO_ENABLED=1 go test -race ./cmd/... ./pkg/... ./deploy/...
+	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/... ./pkg/... ./deploy/...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
 
 # UPDATE=1 NAME='why-*' writes test/e2e/testdata again.
-e2e: image $(PROGRAMS) $(CHART_TOOLS) $(if $(NAME)$(FAILED),$(PREVIOUS_IMAGE)) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
+e2e: image $(PROGRAMS) $(CHART_TOOLS) $(if $(findstring chart,$(NAME))$(FAILED),$(PREVIOUS_IMAGE)) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
 		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' NODEAGENT_UPDATE='$(UPDATE)' \

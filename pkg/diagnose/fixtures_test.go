@@ -224,7 +224,7 @@ func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 			t.Errorf("no fixture shows %s", r.Cause)
 		}
 		if !twins[r.Cause] {
-			t.Errorf("%s has no healthy twin that its Check is run on", r.Cause)
+			t.Errorf("%s has no healthy twin that its Check is run on: a fixture with the line \"Healthy twin of: %[1]s\", late enough, or gone with its exit codes", r.Cause)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestPlaceholdersExist(t *testing.T) {
 				}
 				given := func(f diagnose.Finding) bool { _, ok := d.Value(name, &f); return ok }
 				if len(within) == 0 && !slices.ContainsFunc(byCause[r.Cause], given) {
-					t.Errorf("%s: nothing gives a value to {%s}", r.Cause, name)
+					t.Errorf("no fixture has a finding of %s that gives {%s} a value", r.Cause, name)
 				}
 			}
 		}
@@ -253,7 +253,7 @@ func TestFindingsAreData(t *testing.T) {
 	objects := reflect.ValueOf(want.Objects)
 	for i := range objects.NumField() {
 		if objects.Field(i).IsZero() {
-			t.Errorf("everything has no %s", objects.Type().Field(i).Name)
+			t.Errorf("the function everything of this file gives no %s", objects.Type().Field(i).Name)
 		}
 	}
 	text, err := json.Marshal(want)

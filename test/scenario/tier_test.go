@@ -81,7 +81,7 @@ func TestSentinelsCostLittle(t *testing.T) {
 		}
 	}
 	if most := len(causes) + mostBeside; rows < fewestRows || rows > most {
-		t.Errorf("%d sentinels of %d causes, want %d to %d: take one out whose cause has another, or an innocent one", rows, len(causes), fewestRows, most)
+		t.Errorf("%d sentinels of %d causes, want %d to %d: take out one of a cause that has two, or an innocent one", rows, len(causes), fewestRows, most)
 	}
 	if onVM > mostOnVM {
 		t.Errorf("%d sentinels run on a virtual machine, want at most %d", onVM, mostOnVM)
