@@ -122,7 +122,7 @@ func TestJudge(t *testing.T) {
 			"has written no condition", "not known"},
 		"the agent took it back": {view(ready, pod(late, toldNotStuck)), "", "unknown", FromAgent,
 			"reports no cause at present. It wrote last (InGracePeriod): Not stuck", "not known"},
-		"the cause is gone": {view(ready, pod(late, toldResolved)), "", "unknown", FromAgent, "It wrote last (Resolved): ", "the cause is gone"},
+		"the cause is gone":                  {view(ready, pod(late, toldResolved)), "", "unknown", FromAgent, "It wrote last (Resolved): ", "the cause is gone"},
 		"there is no such node":              {view(nil, pod(late)), NodeGone, "no", FromAPI, "Node object n1 does not exist", "does not exist"},
 		"the kubelet is not ready":           {view(unready, pod(late)), NodeNotReady, "no", FromAPI, "Probably stuck: node n1 reports", "node: not ready for 6m"},
 		"the kubelet is not ready, in grace": {view(unready, pod(-time.Minute)), InGracePeriod, "no", FromAPI, "Not stuck", "SIGKILL in 60s"},
