@@ -48,7 +48,7 @@ type Monitor interface {
 	// budget.
 	HeldBack(cause string)
 	// Passed is told that a part of a pod's termination is over, and how long it took.
-	Passed(verdict.Passage)
+	Passed(verdict.Subject, verdict.Passage)
 	// Lost is told that the reading of a pod has not returned in time.
 	Lost()
 	// Ticked is told the end of a round, the number of terminating pods, and the time
@@ -494,7 +494,7 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 		if !a.uses(uid) && !a.looking(uid) {
 			e := a.seed(p)
 			e.Time = time.Now()
-			a.passed(c.End(e))
+			a.passed(a.subject(p), c.End(e))
 		}
 	}
 	for uid, c := range closed {
@@ -571,9 +571,9 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 }
 
 // passed tells the monitor what is over of a pod's termination.
-func (a *Agent) passed(parts []verdict.Passage) {
+func (a *Agent) passed(s verdict.Subject, parts []verdict.Passage) {
 	for _, p := range parts {
-		a.Monitor.Passed(p)
+		a.Monitor.Passed(s, p)
 	}
 }
 
@@ -685,7 +685,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		d = a.Diagnose(e)
 	}
 	c.Judge(a.subject(l.pod), e, d)
-	a.passed(c.Passed())
+	a.passed(c.Subject, c.Passed())
 	if c.Weigh(a.Budget) {
 		a.Monitor.HeldBack(c.Finding().Cause)
 	}

@@ -136,7 +136,7 @@ func (b *benchMonitor) Deleted(cause, ending string) {
 	defer b.mu.Unlock()
 	b.deletions = append(b.deletions, cause+" "+ending)
 }
-func (b *benchMonitor) Passed(p verdict.Passage) {
+func (b *benchMonitor) Passed(_ verdict.Subject, p verdict.Passage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.passed = append(b.passed, p)

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
@@ -82,6 +84,9 @@ func Trim(obj any) (any, error) {
 	}
 	if i := controller(p); i >= 0 {
 		out.OwnerReferences = slices.Clone(p.OwnerReferences[i : i+1])
+		if hash, ok := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; ok {
+			out.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: hash}
+		}
 	}
 	for _, v := range specified(p) {
 		volume := corev1.Volume{Name: v.Name}
@@ -244,6 +249,7 @@ func subject(p *corev1.Pod) verdict.Subject {
 	if i := controller(p); i >= 0 {
 		s.Owner = string(p.OwnerReferences[i].UID)
 	}
+	s.Workload = workload(p)
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
 			s.Condition = &verdict.Condition{
@@ -263,6 +269,27 @@ func (a *Agent) subject(p *corev1.Pod) verdict.Subject {
 		s.Condition = nil
 	}
 	return s
+}
+
+// workload returns what the pod belongs to. Whoever may create pods may name any owner: what is no kind or no name
+// of an object counts as a pod without one.
+func workload(p *corev1.Pod) verdict.Workload {
+	i := controller(p)
+	if i < 0 {
+		return verdict.Workload{Name: p.Name, Type: "barepod"}
+	}
+	o := &p.OwnerReferences[i]
+	switch {
+	case o.Kind == "Node":
+		return verdict.Workload{Name: p.Name, Type: "staticpod"}
+	case len(validation.IsDNS1123Subdomain(o.Name)) > 0 || len(validation.IsDNS1035Label(strings.ToLower(o.Kind))) > 0:
+		return verdict.Workload{Name: p.Name, Type: "barepod"}
+	case o.Kind == "ReplicaSet":
+		if name, ok := strings.CutSuffix(o.Name, "-"+p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]); ok && name != "" {
+			return verdict.Workload{Name: name, Type: "deployment"}
+		}
+	}
+	return verdict.Workload{Name: o.Name, Type: strings.ToLower(o.Kind)}
 }
 
 // controller returns which owner of the pod is its controller; -1 for none.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -74,7 +75,8 @@ type Metrics struct {
 	passed    *prometheus.HistogramVec
 	build     prometheus.Gauge
 
-	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
+	stuckDesc, stuckPodsDesc, terminatingDesc     *prometheus.Desc
+	lastLoopDesc                                  *prometheus.Desc
 	periodDesc                                    *prometheus.Desc
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
@@ -135,6 +137,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			Help: "Duration of the parts of pod terminations, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
 				"A part is counted when it is over, to within one round. A part that began before the agent started is not counted.",
 			Buckets: []float64{1, 2, 5, 10, 30, 60, 120, 300, 900},
+			// The same as a native histogram, for a Prometheus that scrapes these: buckets of 10 %, at most 100 at a time.
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 		}, []string{"phase"}),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "nodeagent_build_info",
@@ -143,8 +147,13 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		}),
 
 		stuckDesc: prometheus.NewDesc("stuck_terminating_seconds",
-			"Seconds that a terminating pod with a verdict is past its grace period, by cause (reason, including Unknown) and phase. 0 inside the grace period.",
+			"Seconds that a terminating pod with a verdict is past its grace period, by cause (reason, including Unknown) and phase. "+
+				"0 inside the grace period. Of the 250 pods on the node that are furthest past theirs.",
 			[]string{"namespace", "pod", "uid", "reason", "phase"}, nil),
+		stuckPodsDesc: prometheus.NewDesc("nodeagent_stuck_pods",
+			"Terminating pods with a verdict that are more than two minutes past their grace period, by workload (barepod: a pod without a "+
+				"controller) and cause (reason, including Unknown). Of the 200 workloads with the most of them; the others are one, without names.",
+			[]string{"namespace", "workload", "workload_type", "reason"}, nil),
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
 			"Terminating pods on the node in the last round, stuck or not.", nil, nil),
 		blockedDesc: prometheus.NewDesc("nodeagent_blocked_tasks",
@@ -210,7 +219,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 func (m *Metrics) Handler() http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	// Exemplars are in the OpenMetrics format only.
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second, EnableOpenMetrics: true})
 }
 
 // Ticked takes note of the end of a loop.
@@ -236,9 +246,23 @@ func (m *Metrics) Lost() { m.lost.Inc() }
 // Gathered takes note of how long the gathering about one pod took.
 func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
 
-// Passed takes note of a part of a termination that is over.
-func (m *Metrics) Passed(p verdict.Passage) {
-	m.passed.WithLabelValues(string(p.Part)).Observe(p.Took.Seconds())
+// Passed takes note of a part of a pod's termination that is over, with the pod as exemplar.
+func (m *Metrics) Passed(s verdict.Subject, p verdict.Passage) {
+	of := m.passed.WithLabelValues(string(p.Part))
+	if pod := (prometheus.Labels{"namespace": s.Namespace, "pod": s.Name}); fitsExemplar(pod) {
+		of.(prometheus.ExemplarObserver).ObserveWithExemplar(p.Took.Seconds(), pod)
+		return
+	}
+	of.Observe(p.Took.Seconds())
+}
+
+// fitsExemplar reports whether labels are as short as OpenMetrics wants those of an exemplar.
+func fitsExemplar(labels prometheus.Labels) bool {
+	n := 0
+	for name, value := range labels {
+		n += utf8.RuneCountInString(name) + utf8.RuneCountInString(value)
+	}
+	return n <= prometheus.ExemplarMaxRunes
 }
 
 // Blocked takes note of the tasks of the node in state D, in place of those
@@ -277,7 +301,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc,
+		m.stuckDesc, m.stuckPodsDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc,
 		m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc, m.tokenHeldDesc,
 	} {
 		ch <- d
@@ -301,7 +325,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for b, n := range blocked {
 		gauge(m.blockedDesc, float64(n), b.owner, b.family)
 	}
-	for _, s := range m.cases.Standing() {
+	standing := m.cases.Standing()
+	for w, n := range stuckByWorkload(standing, now) {
+		gauge(m.stuckPodsDesc, float64(n), w.namespace, w.workload.Name, w.workload.Type, w.cause)
+	}
+	for _, s := range latest(standing) {
 		gauge(m.stuckDesc, max(0, now.Sub(s.Deadline).Seconds()), s.Namespace, s.Name, s.UID, s.Cause, string(s.Phase))
 	}
 	ch <- prometheus.MustNewConstMetric(m.droppedDesc, prometheus.CounterValue, float64(m.cases.Refused()))

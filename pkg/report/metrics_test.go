@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -17,7 +18,7 @@ import (
 )
 
 const stuckHeader = `
-# HELP stuck_terminating_seconds Seconds that a terminating pod with a verdict is past its grace period, by cause (reason, including Unknown) and phase. 0 inside the grace period.
+# HELP stuck_terminating_seconds Seconds that a terminating pod with a verdict is past its grace period, by cause (reason, including Unknown) and phase. 0 inside the grace period. Of the 250 pods on the node that are furthest past theirs.
 # TYPE stuck_terminating_seconds gauge
 `
 
@@ -93,7 +94,7 @@ func TestSelfMetrics(t *testing.T) {
 	m.looked(&evidence.Pod{Missing: map[evidence.Source]string{evidence.Kubelet: "refused"}})
 	m.wrote(kindCondition, resultRefused)
 	m.Lost()
-	m.Passed(verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
+	m.Passed(verdict.Subject{Namespace: "shop", Name: "web-0"}, verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
 	want := `
 # HELP nodeagent_build_info Always 1. The label is the version of the agent.
 # TYPE nodeagent_build_info gauge
@@ -303,4 +304,58 @@ func TestEachSourceHasItsSeries(t *testing.T) {
 	if all := testutil.CollectAndCount(m, "nodeagent_evidence_missing_total"); all != have {
 		t.Errorf("%d series at the start, and %d with the sources of all rules", have, all)
 	}
+}
+
+// serve returns the body of a scrape that accepts a format.
+func serve(m *Metrics, accept string) string {
+	r := httptest.NewRequest("GET", "/metrics", nil)
+	r.Header.Set("Accept", accept)
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, r)
+	return w.Body.String()
+}
+
+// From a slow part of terminations to one of the pods.
+func TestPhasesHaveExemplars(t *testing.T) {
+	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
+	m.Passed(verdict.Subject{Namespace: "shop", Name: "web-0"}, verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
+	m.Passed(verdict.Subject{Namespace: "shop", Name: strings.Repeat("ä", 112)}, verdict.Passage{Part: verdict.Volumes, Took: 20 * time.Second})
+	m.Passed(verdict.Subject{Namespace: "shop", Name: strings.Repeat("w", 113)}, verdict.Passage{Part: verdict.Volumes, Took: 4 * time.Second})
+	body := serve(m, "application/openmetrics-text; version=1.0.0")
+	for _, want := range []string{
+		`nodeagent_termination_phase_seconds_bucket{phase="Volumes",le="60.0"} 3 # {namespace="shop",pod="web-0"} 40.0 `,
+		`nodeagent_termination_phase_seconds_bucket{phase="Volumes",le="30.0"} 2 # {namespace="shop",pod="ä`,
+		// The labels would be 129 characters.
+		`nodeagent_termination_phase_seconds_bucket{phase="Volumes",le="5.0"} 1` + "\n",
+		"# EOF\n",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is not served", want)
+		}
+	}
+}
+
+// A Prometheus that scrapes native histograms gets both.
+func TestPhasesAreNativeHistogramsToo(t *testing.T) {
+	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
+	m.Passed(verdict.Subject{}, verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(m)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "nodeagent_termination_phase_seconds" {
+			continue
+		}
+		for _, one := range f.GetMetric() {
+			if h := one.GetHistogram(); one.GetLabel()[0].GetValue() == string(verdict.Volumes) &&
+				(len(h.GetPositiveSpan()) != 1 || len(h.GetBucket()) == 0 || h.GetSchema() != 3) {
+				t.Errorf("%s", h)
+			}
+		}
+		return
+	}
+	t.Error("there is no histogram")
 }

@@ -53,6 +53,7 @@ type Case struct {
 // A Standing is the verdict that stands about a pod.
 type Standing struct {
 	Namespace, Name, UID string
+	Workload             Workload
 	// Cause is "" when no verdict stands.
 	Cause string
 	// Phase is the one in which the cause was last found.
@@ -85,7 +86,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	stays := stood == diagnose.Unrecognised.Cause && before.sameStage(e, &d) && (c.returned.IsZero() || e.Time.Sub(c.returned) < blindAfter)
 	c.outcome, c.finding = c.absence.judge(e.Time, stood, stays, &d)
 
-	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline}
+	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Workload: s.Workload, Deadline: e.Deadline}
 	switch c.outcome {
 	case Found:
 		now.Cause, now.Phase = c.finding.Cause, d.Phase

@@ -33,10 +33,16 @@ type Subject struct {
 	Generation int64
 	// Owner is the UID of the controller that made it, "" for none.
 	Owner string
+	// Workload is what it belongs to, by name and type as in the recording rules of the
+	// Kubernetes mixin (namespace_workload_pod): web of deployment, web-0 of barepod.
+	Workload Workload
 	// Condition is the object's condition of type ConditionType as the cache
 	// last showed it; nil for none. The cache may lag behind.
 	Condition *Condition
 }
+
+// A Workload is a controller, or a pod that has none. Type is its kind in lower case, or barepod or staticpod.
+type Workload struct{ Name, Type string }
 
 // A Condition is the state of one condition of an object. Its type is
 // ConditionType.
