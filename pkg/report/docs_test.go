@@ -1,0 +1,62 @@
+package report
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+)
+
+var (
+	documented = regexp.MustCompile("(?m)^\\| `([a-z_]+)\\{([a-z_,]*)\\}` \\| ([a-z, ]+) \\| (stable|alpha) \\| .+ \\|$")
+	described  = regexp.MustCompile(`fqName: "([^"]+)".*constLabels: \{(\w*).*\}, variableLabels: \{([^}]*)\}`)
+)
+
+// docs/metrics.md has each metric, with its labels and type.
+func TestMetricsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have, want []string
+	types := map[string]string{}
+	for _, m := range documented.FindAllStringSubmatch(string(page), -1) {
+		have = append(have, m[1]+"{"+m[2]+"}")
+		types[m[1]], _, _ = strings.Cut(m[3], ",")
+	}
+	metrics := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), nil)
+	ch := make(chan *prometheus.Desc, 100)
+	metrics.Describe(ch)
+	close(ch)
+	for d := range ch {
+		m := described.FindStringSubmatch(d.String())
+		if m == nil {
+			t.Fatalf("no name in %s", d)
+		}
+		want = append(want, m[1]+"{"+m[2]+m[3]+"}")
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("docs/metrics.md differs from the agent (-agent +page):\n%s", diff)
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(metrics)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if got := types[f.GetName()]; got != strings.ToLower(dto.MetricType_name[int32(f.GetType())]) {
+			t.Errorf("docs/metrics.md calls %s a %s, and it is a %s", f.GetName(), got, f.GetType())
+		}
+	}
+}
