@@ -11,14 +11,17 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 IMAGE   ?= ghcr.io/nodeagent-io/nodeagent:$(shell awk '$$1 == "appVersion:" {print $$2}' deploy/helm/nodeagent/Chart.yaml)
 CLUSTER := $(CURDIR)/bin/cluster
 LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0-$(GOTOOLCHAIN)
-PROMTOOL := $(CACHE)/tools/promtool
+# Debian's Prometheus and Alertmanager, which scrape and notify in the test cluster; and promtool of Prometheus 3.
+PROMETHEUS := $(CACHE)/tools/prometheus-debian
+PROMTOOL := $(PROMETHEUS)/promtool
+PROMTOOL3 := $(CACHE)/tools/prometheus-$(shell awk '/prometheus\/prometheus v/ {print $$2}' test/prometheus/go.mod)/promtool3
 # Its findings are those of the Go that builds it. The database is a module, so that it is pinned.
 GOVULNCHECK := $(CACHE)/tools/govulncheck-v1.9.0-$(GOTOOLCHAIN)
 KREW    := $(CACHE)/tools/krew
 # Two versions of Helm, what makes the chart's README and runs its tests, and the CRDs of the Prometheus operator.
 CHART_TOOLS := $(CACHE)/tools/helm-v4.3.1-v3.22.0-docs-v1.14.2-unittest-v1.1.2-operator-v0.95.2
 export NODEAGENT_CRDS := $(CHART_TOOLS)/crds
-export PATH := $(CACHE)/tools:$(CHART_TOOLS):$(PATH)
+export PATH := $(CACHE)/tools:$(PROMETHEUS):$(dir $(PROMTOOL3)):$(CHART_TOOLS):$(PATH)
 VULNDB  := golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
 # Each package is compiled once for linters, tests and images alike, so that a first run
@@ -69,11 +72,12 @@ test: race vuln e2e ## unit, race, real /proc, alert rules, and the sentinels on
 unit: ## the tests that take seconds
 	go test -short ./...
 
-race: $(PROMTOOL) $(CHART_TOOLS) ## unit tests and those on this machine's own /proc, the agent's with the race detector
+race: $(PROMTOOL) $(PROMTOOL3) $(CHART_TOOLS) ## unit tests and those on this machine's own /proc, the agent's with the race detector
 	@$(RACE_NEEDS)
 	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/... ./pkg/... ./deploy/...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
+	cd test/prometheus && go test ./...
 
 # UPDATE=1 NAME='why-*' writes test/e2e/testdata again.
 e2e: image $(PROGRAMS) $(CHART_TOOLS) $(if $(findstring chart,$(NAME))$(FAILED),$(PREVIOUS_IMAGE)) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
@@ -141,6 +145,7 @@ lint: $(LINTER) ## linters, vet among them
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/csidriver && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/gvisor && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
+	cd test/prometheus && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
@@ -215,7 +220,7 @@ bin/containerd-shim-runsc-v1: $(wildcard test/gvisor/*.go) test/gvisor/go.mod te
 bin/cluster: $(shell find test/cluster -type f)
 	cd test/cluster && go build -o $(CURDIR)/$@ .
 
-tools: $(LINTER) $(PROMTOOL) $(GOVULNCHECK) $(KREW) $(CHART_TOOLS) ## fetch what lint, vuln and unit tests need besides Go
+tools: $(LINTER) $(PROMTOOL) $(PROMTOOL3) $(GOVULNCHECK) $(KREW) $(CHART_TOOLS) ## fetch what lint, vuln and unit tests need besides Go
 	@$(RACE_NEEDS)
 	go mod download
 	go mod download $(VULNDB)
@@ -223,12 +228,19 @@ tools: $(LINTER) $(PROMTOOL) $(GOVULNCHECK) $(KREW) $(CHART_TOOLS) ## fetch what
 	cd test/csidriver && go mod download
 	cd test/gvisor && go mod download
 	cd test/helm && go mod download
+	cd test/prometheus && go list -deps -test ./... >/dev/null
 
-# Debian's package would start a Prometheus; only its tool is wanted.
+# Debian's packages would start a Prometheus and an Alertmanager; only the programs are wanted.
 $(PROMTOOL):
-	@echo "fetching promtool from Debian's prometheus package"
-	@mkdir -p $(@D)/new && cd $(@D)/new && apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .
-	@mv $(@D)/new/usr/bin/promtool $@ && rm -r $(@D)/new
+	@echo "fetching Debian's prometheus and prometheus-alertmanager"
+	@rm -rf $(PROMETHEUS).new && mkdir -p $(PROMETHEUS).new && cd $(PROMETHEUS).new && apt-get update -qq && \
+		apt-get download -qq prometheus prometheus-alertmanager && for p in *.deb; do dpkg -x $$p .; done
+	@cd $(PROMETHEUS).new && mkdir share && mv usr/share/prometheus share && mv usr/bin/* . && rm -r usr etc var lib *.deb
+	@rm -rf $(PROMETHEUS) && mv $(PROMETHEUS).new $(PROMETHEUS)
+
+$(PROMTOOL3):
+	@echo "building promtool of Prometheus 3 (about five minutes, once)"
+	@cd test/prometheus && go build -tags remove_all_sd,enable_kubernetes_sd -o $@ github.com/prometheus/prometheus/cmd/promtool
 
 $(LINTER):
 	@echo "building golangci-lint (about two minutes, once)"

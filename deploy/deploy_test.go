@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -458,31 +457,6 @@ func fullStatus() corev1.PodStatus {
 	}
 }
 
-var metricName = regexp.MustCompile(`\b(nodeagent_[a-z_]+|stuck_[a-z_]+)\b`)
-
-// An alert on a metric that does not exist never fires and looks healthy.
-func TestAlertsNameMetricsThatExist(t *testing.T) {
-	have := map[string]bool{}
-	ch := make(chan *prometheus.Desc)
-	go func() {
-		report.NewMetrics("v1", time.Now, new(verdict.Cases), nil).Describe(ch)
-		close(ch)
-	}()
-	for d := range ch {
-		have[regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]] = true
-	}
-	b, err := os.ReadFile("prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range metricName.FindAllString(string(b), -1) {
-		m = strings.TrimSuffix(strings.TrimSuffix(m, "_bucket"), "_count") // of a histogram
-		if !have[m] {
-			t.Errorf("the agent has no metric %s", m)
-		}
-	}
-}
-
 // fetched makes sure that a program is there which make race fetches. The tests that take seconds (make unit) do without those that need it.
 func fetched(t *testing.T, program string) {
 	t.Helper()
@@ -494,48 +468,70 @@ func fetched(t *testing.T, program string) {
 	}
 }
 
-// The alerts pass their tests, and those tests notice when a rule is broken.
+// The alerts pass their tests under the oldest Prometheus that they are for and under Prometheus 3, and those tests notice when a rule is broken.
 func TestAlerts(t *testing.T) {
-	fetched(t, "promtool")
-	rules, err := os.ReadFile("prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
+	files := map[string]string{}
+	for _, file := range []string{"alerts.yaml", "alerts_test.yaml", "alerts_native_test.yaml"} {
+		text, err := os.ReadFile("prometheus/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[file] = string(text)
 	}
-	tests, err := os.ReadFile("prometheus/alerts_test.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(t *testing.T, rules string) error {
+	check := func(t *testing.T, rules, promtool string, args ...string) error {
 		t.Helper()
 		dir := t.TempDir()
-		for file, content := range map[string]string{"alerts.yaml": rules, "alerts_test.yaml": string(tests)} {
+		for file, content := range files {
+			if file == "alerts.yaml" {
+				content = rules
+			}
 			if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		cmd := exec.Command("promtool", "test", "rules", "alerts_test.yaml")
+		cmd := exec.Command(promtool, args...)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		return err
 	}
-	if err := check(t, string(rules)); err != nil {
-		t.Fatalf("promtool test rules: %v", err)
-	}
-	lines := strings.Split(string(rules), "\n")
-	for i, line := range lines {
-		expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr: ")
-		if !ok {
-			continue
+	all := []string{"test", "rules", "alerts_test.yaml", "alerts_native_test.yaml"}
+	for _, c := range []struct {
+		promtool string
+		args     []string
+	}{
+		{"promtool", all[:3]},
+		{"promtool3", all},
+		{"promtool3", []string{"check", "rules", "--lint=all", "--lint-fatal", "alerts.yaml"}},
+	} {
+		fetched(t, c.promtool)
+		if err := check(t, files["alerts.yaml"], c.promtool, c.args...); err != nil {
+			t.Fatalf("%s %v: %v", c.promtool, c.args, err)
 		}
-		t.Run(expr, func(t *testing.T) {
+	}
+	var rules struct {
+		Groups []struct {
+			Name  string           `json:"name"`
+			Rules []map[string]any `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.UnmarshalStrict([]byte(files["alerts.yaml"]), &rules); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			was := r["expr"]
 			for what, other := range map[string]string{"never": "vector(0) > 1", "always": "vector(1)"} {
-				broken := slices.Clone(lines)
-				broken[i] = strings.Replace(line, expr, other, 1)
-				if check(t, strings.Join(broken, "\n")) == nil {
-					t.Errorf("no test notices that this alert %s fires", what)
+				r["expr"] = other
+				broken, err := yaml.Marshal(rules)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if check(t, string(broken), "promtool3", all...) == nil {
+					t.Errorf("no test notices that %v%v %s fires", r["alert"], r["record"], what)
 				}
 			}
-		})
+			r["expr"] = was
+		}
 	}
 }
