@@ -80,7 +80,7 @@ race: $(PROMTOOL) $(PROMTOOL3) $(CHART_TOOLS) ## unit tests and those on this ma
 	cd test/prometheus && go test ./...
 
 # UPDATE=1 NAME='why-*' writes test/e2e/testdata again.
-e2e: image $(PROGRAMS) $(CHART_TOOLS) $(if $(findstring chart,$(NAME))$(FAILED),$(PREVIOUS_IMAGE)) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
+e2e: image $(PROGRAMS) $(CHART_TOOLS) $(PROMTOOL) $(if $(findstring chart,$(NAME))$(FAILED),$(PREVIOUS_IMAGE)) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
 		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' NODEAGENT_UPDATE='$(UPDATE)' \
@@ -111,7 +111,7 @@ tapes: ## record anew what test/tape runs again: NAME='ignores-term' records ano
 
 matrix: TAPE := 1
 matrix: export NODEAGENT_TAPES := $(TAPES)
-matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) $(CHART_TOOLS) $(PREVIOUS_IMAGE) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) $(CHART_TOOLS) $(PROMTOOL) $(PREVIOUS_IMAGE) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
 	$(if $(PART),,go test -count=1 ./test/tape -tapes $(TAPES))

@@ -33,6 +33,8 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"why-lost-node":      whyLostNode,
 	"why-namespace":      whyNamespace,
 	"policy-unbound":     policyUnbound,
+	"alert-life":         alertLife,
+	"alerts-by-cause":    alertsByCause,
 	"agent-killed":       agentKilled,
 	"agent-ends-in-time": agentEnds,
 	"api-server-stopped": apiServerStopped,

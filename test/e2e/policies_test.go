@@ -12,9 +12,16 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
+// ownNodePolicy is the policy whose binding is taken away.
+const ownNodePolicy = "nodeagent-own-node"
+
 // policyUnbound takes the binding of an admission policy away: the agent's metric tells, and tells again when it is back.
-func policyUnbound(x *trial, n *bed.Node, _ *bed.Turn) {
-	const policy = "nodeagent-own-node"
+func policyUnbound(x *trial, n *bed.Node, _ *bed.Turn) { unbound(x, n, func() {}) }
+
+// unbound does the same, and something else while the agent tells.
+func unbound(x *trial, n *bed.Node, meanwhile func()) {
+	x.Helper()
+	const policy = ownNodePolicy
 	ctx := x.Context()
 	bindings := n.API.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	was, err := bindings.Get(ctx, policy, metav1.GetOptions{})
@@ -51,6 +58,7 @@ func policyUnbound(x *trial, n *bed.Node, _ *bed.Turn) {
 	}
 	tells(policy, 0)
 	tells("nodeagent-own-events", 1)
+	meanwhile()
 	if err := bind(); err != nil {
 		x.Fatal(err)
 	}

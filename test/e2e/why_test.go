@@ -147,6 +147,34 @@ func whyTerminating(x *trial, n *bed.Node, _ *bed.Turn) {
 	x.row.Verdict = verdictCheck
 }
 
+// agentGoesOn lets an agent go on that was stopped with the kubelet.
+const agentGoesOn = `kill -CONT $(pgrep -x nodeagent)`
+
+// loseNode stops the kubelet and the agent of a node by a signal, and returns what brings them back, once. The kubelet goes on, and
+// registers its node, when it is started anew.
+func loseNode(x *trial, n *bed.Node) (back func() error) {
+	x.Helper()
+	if _, err := n.Exec(x.Context(), `kill -STOP $(pgrep -x kubelet) $(pgrep -x nodeagent)`); err != nil {
+		x.Fatal(err)
+	}
+	return sync.OnceValue(func() error {
+		if _, err := n.Exec(context.Background(), `kill -KILL $(pgrep -x kubelet); `+agentGoesOn); err != nil {
+			return err
+		}
+		return n.Await(context.Background(), "the node and its agent to be back", func() (bool, string) {
+			node, err := n.API.CoreV1().Nodes().Get(context.Background(), n.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			agent, err := n.AgentPod(context.Background())
+			if err != nil {
+				return false, err.Error()
+			}
+			return nodeIs(node, corev1.ConditionTrue) && podIsReady(agent), "not ready"
+		})
+	})
+}
+
 // whyLostNode stops a kubelet and its agent until nobody hears from the node, has the agent go on, deletes the node, and takes the agent away from it when
 // it is back.
 func whyLostNode(x *trial, n *bed.Node, _ *bed.Turn) {
@@ -168,31 +196,7 @@ func whyLostNode(x *trial, n *bed.Node, _ *bed.Turn) {
 	plain, held := start(scenario.Sleeper("plain", 5)), start(scenario.Finished("held"))
 	x.Cleanup(func() { _ = held.Heal(context.Background(), n, held.Pod) })
 
-	// It goes on, and registers its node, when it is started anew.
-	const (
-		stop   = `kill -STOP $(pgrep -x kubelet) $(pgrep -x nodeagent)`
-		speaks = `kill -CONT $(pgrep -x nodeagent)`
-		goOn   = `kill -KILL $(pgrep -x kubelet); kill -CONT $(pgrep -x nodeagent)`
-	)
-	if _, err := n.Exec(ctx, stop); err != nil {
-		x.Fatal(err)
-	}
-	back := sync.OnceValue(func() error {
-		if _, err := n.Exec(context.Background(), goOn); err != nil {
-			return err
-		}
-		return n.Await(context.Background(), "the node and its agent to be back", func() (bool, string) {
-			node, err := n.API.CoreV1().Nodes().Get(context.Background(), n.Name, metav1.GetOptions{})
-			if err != nil {
-				return false, err.Error()
-			}
-			agent, err := n.AgentPod(context.Background())
-			if err != nil {
-				return false, err.Error()
-			}
-			return nodeIs(node, corev1.ConditionTrue) && podIsReady(agent), "not ready"
-		})
-	})
+	back := loseNode(x, n)
 	defer func() {
 		if err := back(); err != nil {
 			x.Error(err)
@@ -213,7 +217,7 @@ func whyLostNode(x *trial, n *bed.Node, _ *bed.Turn) {
 	asks.golden("lost-node-script", script)
 
 	// The agent alone gets through again: the machine runs, so the script has no command.
-	if _, err := n.Exec(ctx, speaks); err != nil {
+	if _, err := n.Exec(ctx, agentGoesOn); err != nil {
 		x.Fatal(err)
 	}
 	if err := n.Await(ctx, "the agent's verdict", func() (bool, string) {

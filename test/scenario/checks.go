@@ -16,6 +16,10 @@ func Checks() []bed.Check {
 		{Name: "why-namespace", On: bed.TheCluster, Story: "kubectl why-terminating is asked about a namespace with a dead APIService, and watches while " +
 			"the API server is stopped"},
 		{Name: "policy-unbound", On: bed.ANode, Story: "the binding of an admission policy is deleted while the agent runs"},
+		{Name: "alert-life", Tier: bed.Sentinel, Story: "the alert about a stuck pod is pending, fires, reaches a person and is resolved, with a real " +
+			"Prometheus and Alertmanager"},
+		{Name: "alerts-by-cause", On: bed.TheCluster, Story: "an agent is silent, containerd is stopped, a pod is deleted by force, a policy is unbound, a " +
+			"node is dead, and many pods have one cause: each has its alert"},
 		{Name: "agent-killed", On: bed.ANode, Story: "the agent is killed in the middle of an incident"},
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
 		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},
