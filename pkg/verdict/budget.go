@@ -92,6 +92,7 @@ type weighed struct {
 // still stands when the pod is late, because SIGKILL is, is told as it was found.
 func (c *Case) Weigh(b *Budget) (heldBack bool) {
 	w := &c.weighed
+	defer func() { c.note(func(s *Standing) { s.HeldBack = w.heldBack && s.Cause != "" }) }()
 	isLate := c.Last.Overdue() >= lateBy
 	switch c.outcome {
 	case Nothing:

@@ -33,6 +33,8 @@ type Case struct {
 
 	absence   absence
 	outcome   Outcome
+	ended     Standing // with the last look; no Cause when none has
+	endings   int
 	finding   diagnose.Finding
 	looks     int       // how many looks in a row have found the cause that stands
 	unread    bool      // whether what stands was found without the pod's files
@@ -58,11 +60,16 @@ type Standing struct {
 	Cause string
 	// Phase is the one in which the cause was last found.
 	Phase diagnose.Phase
-	// Since is the time of the look with which the cause came to stand, or of the
-	// first look after a restart of the agent.
+	// Since is the time of the look with which the cause came to stand. After a restart of the agent it is since
+	// when the pod's condition has been True, maybe with another cause before this one; zero when that has no time.
 	Since time.Time
 	// Deadline is the end of the pod's grace period.
 	Deadline time.Time
+	// Message is that of the finding with which the cause was last found; "" when that was before a restart of the agent.
+	Message string
+	// Reported reports whether the condition or an Event has named the cause, and HeldBack whether neither does
+	// for want of budget.
+	Reported, HeldBack bool
 }
 
 // Judge weighs the diagnosis of a reading against what stands about the pod, and
@@ -72,10 +79,14 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	if c.Last == nil && c.Late {
 		c.timeline.told = recall(s)
 	}
+	before := c.Standing()
+	onPod := c.condition.cause(s, e.Time)
+	if c.Last == nil && onPod != "" {
+		before = restored(s, e)
+	}
 	c.Subject, c.Last, c.Diagnosis = s, e, d
 	c.passed = append(c.passed, c.timeline.see(e, d.Phase, c.Late)...)
-	before := c.Standing()
-	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
+	stood := cmp.Or(before.Cause, onPod)
 	// That a reading has not returned is in the words of Unknown.
 	switch {
 	case !c.unread || !e.HungSince.IsZero():
@@ -89,19 +100,24 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Workload: s.Workload, Deadline: e.Deadline}
 	switch c.outcome {
 	case Found:
-		now.Cause, now.Phase = c.finding.Cause, d.Phase
+		now.Cause, now.Phase, now.Message = c.finding.Cause, d.Phase, c.finding.Message
 		c.unread = !e.HungSince.IsZero()
 	case Held:
-		now.Cause, now.Phase = stood, before.Phase
+		now.Cause, now.Phase, now.Message = stood, before.Phase, before.Message
 		if before.Phase == "" || before.Phase == diagnose.PhaseUnknown {
 			now.Phase = d.Phase
 		}
 	case Nothing, Withdrawn:
 		c.looks, c.event, c.unread = 0, eventState{}, false
 	}
-	now.Since = before.Since
+	now.Since, now.Reported, now.HeldBack = before.Since, before.Reported, before.HeldBack
+	c.ended = Standing{}
 	if now.Cause != before.Cause {
-		now.Since = e.Time
+		now.Since, now.Reported, now.HeldBack = e.Time, now.Cause != "" && now.Cause == onPod, false
+		if before.Cause != "" {
+			c.ended = before
+			c.endings++
+		}
 	}
 	if c.outcome == Found {
 		if c.event.cause != now.Cause {
@@ -112,6 +128,15 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.standing, c.reading = now, e
+}
+
+// restored returns the verdict of an earlier run of the agent, which stands in the pod's condition.
+func restored(s Subject, e *evidence.Pod) Standing {
+	since := s.Condition.Since
+	if since.After(e.Time) {
+		since = e.Time // whoever may write the pod's status can write any
+	}
+	return Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Cause: s.Condition.Reason, Since: since, Deadline: e.Deadline, Reported: true}
 }
 
 // sameStage reports whether a pod past its deadline is still in the phase in which the verdict
@@ -164,6 +189,18 @@ func (c *Case) Standing() Standing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.standing
+}
+
+// Ended returns the verdict that has ended with the last look, because it was withdrawn or another cause has taken its
+// place, and how many have about this pod; its Cause is "" when none has. It is one of an earlier run of the agent, too,
+// which stood until the first look.
+func (c *Case) Ended() (Standing, int) { return c.ended, c.endings }
+
+// note changes what is known of the verdict that stands.
+func (c *Case) note(change func(*Standing)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.standing)
 }
 
 // Reading returns the last reading of the pod, nil when there was none. It may be called at any

@@ -69,6 +69,7 @@ func (c *Case) HasCondition() bool {
 // ConditionWritten takes note of a condition that has been written.
 func (c *Case) ConditionWritten(written Condition) {
 	c.condition = conditionState{written: &written, at: c.Last.Time}
+	c.note(func(s *Standing) { s.Reported = s.Reported || written.Reason == s.Cause })
 }
 
 // ConditionFailed takes note of a write that has failed, of who has refused it, nil where that is

@@ -55,6 +55,7 @@ func (c *Case) EventWritten(e *Event) {
 	c.event.known = e
 	c.event.retry = backoff{}
 	c.told = c.told || e != nil
+	c.note(func(s *Standing) { s.Reported = s.Reported || e != nil && s.Cause == c.event.cause })
 }
 
 // EventFailed takes note of a write that has failed, and of whether nobody was there to answer. It returns how many

@@ -42,8 +42,9 @@ func TestJudge(t *testing.T) {
 		sinceAt time.Duration
 	}
 	const s, m = time.Second, time.Minute
-	told := &Condition{Blocked: true, Reason: "A"}
-	toldUnknown := &Condition{Blocked: true, Reason: diagnose.Unrecognised.Cause}
+	told := &Condition{Blocked: true, Reason: "A", Since: start.Add(-m)}
+	toldLater := &Condition{Blocked: true, Reason: "A", Since: start.Add(m)} // by somebody else
+	toldUnknown := &Condition{Blocked: true, Reason: diagnose.Unrecognised.Cause, Since: start.Add(-m)}
 	for name, tc := range map[string]struct {
 		condition *Condition
 		looks     []look
@@ -61,7 +62,7 @@ func TestJudge(t *testing.T) {
 		"Unknown stays": {nil, []look{{0, unknown, Nothing, "", 0}, {15 * s, unknown, Found, "Unknown", 15 * s}, {30 * s, waits, Held, "Unknown",
 			15 * s}, {9 * m, waits, Held, "Unknown", 15 * s},
 			{10 * m, nothing, Held, "Unknown", 15 * s}, {10*m + 15*s, nothing, Withdrawn, "", 10*m + 15*s}}},
-		"Unknown stays in a restart": {toldUnknown, []look{{0, waits, Held, "Unknown", 0}, {m, waits, Held, "Unknown", 0}, {2 * m, found("A"), Found, "A", 2 * m}}},
+		"Unknown stays in a restart": {toldUnknown, []look{{0, waits, Held, "Unknown", -m}, {m, waits, Held, "Unknown", -m}, {2 * m, found("A"), Found, "A", 2 * m}}},
 		"A gives way":                {nil, []look{{0, found("A"), Found, "A", 0}, {s, unknown, Held, "A", 0}, {16 * s, unknown, Found, "Unknown", 16 * s}}},
 		"not looked for": {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {10 * m, blind("A",
 			nothing), Held, "A", 0}, {11 * m, blind("A", unknown), Found, "Unknown", 11 * m}}},
@@ -70,8 +71,9 @@ func TestJudge(t *testing.T) {
 			{m, blind("A", nothing), Held, "A", 0}, {2 * m, nothing, Held, "A", 0}, {2*m + 15*s, nothing, Withdrawn, "", 2*m + 15*s}}},
 		"looked for now and then": {nil, []look{{0, found("A"), Found, "A", 0}, {2 * s, nothing, Held, "A", 0}, {8 * s, blind("A", nothing), Held, "A", 0},
 			{12 * s, nothing, Held, "A", 0}, {16 * s, blind("A", nothing), Held, "A", 0}, {18 * s, nothing, Withdrawn, "", 18 * s}}},
-		"after a restart":   {told, []look{{0, nothing, Held, "A", 0}, {3 * s, found("A"), Found, "A", 0}}},
-		"gone in a restart": {told, []look{{0, nothing, Held, "A", 0}, {15 * s, nothing, Withdrawn, "", 15 * s}}},
+		"after a restart":      {told, []look{{0, nothing, Held, "A", -m}, {3 * s, found("A"), Found, "A", -m}}},
+		"gone in a restart":    {told, []look{{0, nothing, Held, "A", -m}, {15 * s, nothing, Withdrawn, "", 15 * s}}},
+		"told in time to come": {toldLater, []look{{0, nothing, Held, "A", 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c Case
@@ -84,6 +86,70 @@ func TestJudge(t *testing.T) {
 				if c.Outcome() != l.want || got.Cause != l.stands || l.stands != "" && !got.Since.Equal(start.Add(l.sinceAt)) {
 					t.Errorf("after %s: outcome %d, %q stands since %s; want %d, %q since %s",
 						l.at, c.Outcome(), got.Cause, got.Since.Sub(start), l.want, l.stands, l.sinceAt)
+				}
+			}
+		})
+	}
+}
+
+// A verdict ends once, also one of an earlier run of the agent, and says what was known of it. The condition of one that was
+// withdrawn may stay, because writes fail.
+func TestEnded(t *testing.T) {
+	withWords := diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{Cause: "A", Message: "words"}}}
+	told := &Condition{Blocked: true, Reason: "A", Since: start.Add(-time.Minute)}
+	a := Standing{Namespace: "shop", Name: "web-0", UID: "u1", Cause: "A", Phase: diagnose.Kill, Since: start, Deadline: start, Message: "words"}
+	earlier := Standing{Namespace: "shop", Name: "web-0", UID: "u1", Cause: "A", Since: start.Add(-time.Minute), Deadline: start, Reported: true}
+	held, heldBack, reported := earlier, a, a
+	held.Phase, heldBack.HeldBack, reported.Reported = diagnose.Volumes, true, true
+	for name, tc := range map[string]struct {
+		condition *Condition
+		looks     []diagnose.Diagnosis // ten seconds apart
+		act       func(*Case)          // after the first
+		want      Standing
+		at        int // the look that it ended with
+	}{
+		"withdrawn":                       {nil, []diagnose.Diagnosis{withWords, nothing, nothing, nothing, nothing}, nil, a, 3},
+		"replaced":                        {nil, []diagnose.Diagnosis{withWords, found("B"), found("B")}, nil, a, 1},
+		"stands":                          {nil, []diagnose.Diagnosis{withWords, nothing, withWords}, nil, Standing{}, -1},
+		"of an earlier run":               {told, []diagnose.Diagnosis{nothing, nothing, nothing, nothing, nothing}, nil, held, 2},
+		"of an earlier run, replaced":     {told, []diagnose.Diagnosis{found("B"), found("B")}, nil, earlier, 0},
+		"of an earlier run, still stands": {told, []diagnose.Diagnosis{withWords, withWords}, nil, Standing{}, -1},
+		"held back": {nil, []diagnose.Diagnosis{withWords, found("B")}, func(c *Case) {
+			c.Last.Deadline = start.Add(time.Hour)
+			c.Weigh(new(Budget))
+			c.Last.Deadline = start
+		}, a, 1},
+		"over budget": {nil, []diagnose.Diagnosis{withWords, found("B")}, func(c *Case) {
+			b := new(Budget)
+			b.Allow(web, &diagnose.Finding{Cause: "A"}, start)
+			c.Last.Deadline = start.Add(time.Hour)
+			c.Weigh(b)
+			c.Last.Deadline = start
+		}, heldBack, 1},
+		"condition": {nil, []diagnose.Diagnosis{withWords, found("B")}, func(c *Case) { c.ConditionWritten(Condition{Blocked: true, Reason: "A"}) }, reported, 1},
+		"resolved":  {nil, []diagnose.Diagnosis{withWords, found("B")}, func(c *Case) { c.ConditionWritten(Condition{Reason: "Resolved"}) }, a, 1},
+		"Event":     {nil, []diagnose.Diagnosis{withWords, found("B")}, func(c *Case) { c.EventWritten(&Event{Name: "e"}) }, reported, 1},
+		"no Event":  {nil, []diagnose.Diagnosis{withWords, found("B")}, func(c *Case) { c.EventWritten(nil) }, a, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Case
+			subject := web
+			subject.Condition = tc.condition
+			for i, d := range tc.looks {
+				c.Judge(subject, &evidence.Pod{Time: start.Add(time.Duration(i) * 10 * time.Second), Deadline: start}, d)
+				if i == 0 && tc.act != nil {
+					tc.act(&c)
+				}
+				got, n := c.Ended()
+				want, wantN := Standing{}, 0
+				if tc.at >= 0 && i >= tc.at {
+					wantN = 1
+				}
+				if i == tc.at {
+					want = tc.want
+				}
+				if diff := cmp.Diff(want, got); diff != "" || n != wantN {
+					t.Errorf("with look %d %d have ended, want %d (-want +got):\n%s", i, n, wantN, diff)
 				}
 			}
 		})
