@@ -87,9 +87,9 @@ type Agent struct {
 	// of its own.
 	Report func(context.Context, *verdict.Case)
 	// ReportGone publishes what kept a pod that is gone, by the last reading of it
-	// and the time of that; nil is allowed. It may be called side by side with
-	// everything else.
-	ReportGone func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis)
+	// and the time of that, and reports whether an Event names it; nil is allowed. It may be called
+	// side by side with everything else.
+	ReportGone func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) bool
 	// ReportRemains publishes what is left on the node of a pod that was deleted while a
 	// verdict, of the given cause, stood about it; nil is allowed.
 	ReportRemains func(ctx context.Context, s verdict.Subject, t time.Time, cause, left string)
@@ -131,6 +131,9 @@ type Agent struct {
 	// log, and told on the node.
 	deleted          []deleted
 	records, remains verdict.Budget
+	// ends bounds the records of ended verdicts, and unlogged counts those that were left out since the last one.
+	ends     verdict.Budget
+	unlogged atomic.Int64
 
 	// Before keeps what the first processes did with signals before the deletion.
 	Before Baselines
@@ -161,7 +164,7 @@ const perMinute = 5
 // Run returns when the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
-	a.records.PerMinute, a.remains.PerMinute = perMinute, perMinute
+	a.records.PerMinute, a.remains.PerMinute, a.ends.PerMinute = perMinute, perMinute, endsPerMinute
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
 	a.moved.Store(int64(time.Since(loaded)))
 	ticker := time.NewTicker(a.Period)
@@ -501,8 +504,12 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 		a.forgetLack(uid)
 		p := last[uid]
 		busy := a.looking(uid) || a.uses(uid)
+		now := time.Now()
+		if stood := c.Standing(); stood.Cause != "" {
+			a.logEnd(&end{verdict: stood, subject: a.lastSubject(p, c, busy), reading: c.Reading(), at: now, how: endDeleted})
+		}
 		if !busy {
-			a.outlives(c, time.Now())
+			a.outlives(c, now)
 		} else if cause := c.Standing().Cause; cause != "" {
 			a.Monitor.Deleted(cause, EndedUnread)
 		}
@@ -514,14 +521,26 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 		a.lookingBack.Go(func() {
 			a.backSlots <- struct{}{}
 			defer func() { <-a.backSlots }()
-			a.lookBack(ctx, look{pod: p, known: c})
+			a.lookBack(ctx, look{pod: p, known: c}, now)
 		})
 	}
 }
 
-// lookBack diagnoses a pod that is gone: the last reading of it while it lived,
+// lastSubject returns the subject of a pod that was deleted, by its last state p; nil if that is not known. A look that was given
+// up uses the case of a busy one: then only its UID is known.
+func (a *Agent) lastSubject(p *corev1.Pod, c *verdict.Case, busy bool) verdict.Subject {
+	switch {
+	case p != nil:
+		return a.subject(p)
+	case busy:
+		return verdict.Subject{UID: c.Standing().UID}
+	}
+	return c.Subject
+}
+
+// lookBack diagnoses a pod that was seen to be gone at a time: the last reading of it while it lived,
 // and how its containers ended.
-func (a *Agent) lookBack(ctx context.Context, l look) {
+func (a *Agent) lookBack(ctx context.Context, l look, gone time.Time) {
 	defer a.recovered(l.pod)
 	l.known.Subject = a.subject(l.pod) // a look that panicked has not set it
 	e := *l.known.Alive
@@ -565,8 +584,11 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures",
 			len(e.KillFailures), "evidence", record)
 	}
-	if !heldBack {
-		a.ReportGone(ctx, l.known, e.Time, d)
+	reported := !heldBack && a.ReportGone(ctx, l.known, e.Time, d)
+	if found && f.Cause != stood {
+		v := verdict.Standing{Namespace: e.Namespace, Name: e.Name, UID: e.UID, Workload: l.known.Subject.Workload, Cause: f.Cause, Phase: d.Phase,
+			Message: f.Message, Reported: reported, HeldBack: heldBack}
+		a.logEnd(&end{verdict: v, subject: l.known.Subject, reading: &e, at: gone, how: endAlreadyDeleted})
 	}
 }
 
@@ -691,6 +713,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	}
 	c.Wait(a.Budget, a.InGraceAfter)
 	a.logChange(c, stood)
+	a.logEnded(c)
 	a.Report(ctx, c)
 }
 

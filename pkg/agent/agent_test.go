@@ -192,7 +192,7 @@ func (b *benchRound) Node() evidence.Node {
 
 func (b *benchRound) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod {
 	p, earlier := viaJSON(seed), viaJSON(earlier)
-	p.Time = time.Now()
+	p.Time, p.Node.Name = time.Now(), "n"
 	p.KeepDeadline(earlier)
 	if b.gather != nil && p.HungSince.IsZero() {
 		b.gather(ctx, p)
@@ -286,10 +286,11 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 				told[c.Subject.UID] = true
 			}
 		}
-		b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) {
+		b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			gone++
+			return true
 		}
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
@@ -527,9 +528,10 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 		b := newBench()
 		start := time.Now()
 		var told atomic.Int32
-		b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) {
+		b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) bool {
 			time.Sleep(5 * time.Second)
 			told.Add(1)
+			return true
 		}
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
@@ -1296,10 +1298,11 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 			return diagnose.Diagnosis{}
 		}
 		reported := 0
-		b.ReportGone = func(_ context.Context, c *verdict.Case, at time.Time, _ diagnose.Diagnosis) {
+		b.ReportGone = func(_ context.Context, c *verdict.Case, at time.Time, _ diagnose.Diagnosis) bool {
 			if reported++; c.Subject.UID != "a" || !at.Equal(start.Add(2*time.Second)) {
 				t.Errorf("reported %s, last read at %s", c.Subject.UID, at)
 			}
+			return true
 		}
 		pod := terminating("a", start, 5)
 		pod.Spec.Containers = []corev1.Container{{Name: "main"}}
@@ -1385,7 +1388,10 @@ func TestGonePodIsAskedAbout(t *testing.T) {
 					return d
 				}
 				told := false
-				b.ReportGone = func(_ context.Context, _ *verdict.Case, _ time.Time, d diagnose.Diagnosis) { _, told = d.Verdict() }
+				b.ReportGone = func(_ context.Context, _ *verdict.Case, _ time.Time, d diagnose.Diagnosis) bool {
+					_, told = d.Verdict()
+					return told
+				}
 				start := time.Now()
 				pod := terminating("a", start, 5)
 				b.gather = func(_ context.Context, p *evidence.Pod) {

@@ -365,25 +365,67 @@ func TestGonePodIsToldOf(t *testing.T) {
 	d := blocked("SlowShutdown")
 	d.Gone = true
 	g.judged(nothing)
+	var reported bool
 	gone := func() []request {
-		g.r.ReportGone(t.Context(), g.cases.Open("u1"), g.now, d)
+		reported = g.r.ReportGone(t.Context(), g.cases.Open("u1"), g.now, d)
 		return g.api.took()
 	}
 	ev := eventOf(t, g.one("gone", gone()), "shop")
 	if ev.Reason != "SlowShutdown" || !strings.HasPrefix(ev.Note, "Was probably stuck: thread 812 (dd) is stuck. Fix: Repair it. Avoid: Do not force-delete.") {
 		t.Errorf("Event %s: %s", ev.Reason, ev.Note)
 	}
-	g.r.ReportGone(t.Context(), g.cases.Open("u1"), g.now, nothing)
+	if !reported {
+		t.Error("the Event counts as not written")
+	}
+	if g.r.ReportGone(t.Context(), g.cases.Open("u1"), g.now, nothing) {
+		t.Error("an Event about nothing counts as written")
+	}
 	g.quiet("nothing found", g.api.took())
 
 	g.look(0, blocked("SlowShutdown"))
 	g.look(3*seconds, blocked("SlowShutdown"))
-	g.quiet("told while it was there", gone())
+	if g.quiet("told while it was there", gone()); reported {
+		t.Error("an Event about another cause counts as written")
+	}
 	g.forget()
 	g.judged(nothing)
+	g.api.answer = broken
+	if gone(); reported {
+		t.Error("an Event that was refused counts as written")
+	}
+	g.api.answer = nil
 	g.one("forgotten", gone())
 	if n := testutil.ToFloat64(g.metrics.told.WithLabelValues("SlowShutdown")); n != 3 {
 		t.Errorf("%v Events counted, want 3", n)
+	}
+}
+
+// A verdict counts as reported when the condition or an Event was written.
+func TestReported(t *testing.T) {
+	refuses := func(method string) func(request) *metav1.Status {
+		return func(r request) *metav1.Status {
+			if r.Method == method {
+				return broken(r)
+			}
+			return nil
+		}
+	}
+	for name, tc := range map[string]struct {
+		answer func(request) *metav1.Status
+		want   bool
+	}{
+		"both are written":    {nil, true},
+		"the Event is":        {refuses(http.MethodPatch), true},
+		"the condition is":    {refuses(http.MethodPost), true},
+		"neither is, refused": {broken, false},
+	} {
+		g := newRig(t)
+		g.api.answer = tc.answer
+		g.look(0, blocked("ShimHung"))
+		g.look(3*seconds, blocked("ShimHung"))
+		if s := g.cases.Open("u1").Standing(); s.Reported != tc.want || s.Cause != "ShimHung" {
+			t.Errorf("%s: %+v, want reported %t", name, s, tc.want)
+		}
 	}
 }
 

@@ -64,17 +64,19 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 // ReportGone writes an Event about what kept a pod until it was killed, when the
 // pod has been deleted, and its condition with it. d is about the last reading of
 // it, made at the time t. When a cause was reported while the pod was there, that
-// was the reason, and ReportGone does nothing.
-func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time, d diagnose.Diagnosis) {
+// was the reason, and ReportGone does nothing. It reports whether the Event was written.
+func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time, d diagnose.Diagnosis) bool {
 	f, ok := d.Verdict()
 	if !ok || c.Told() || !r.Policies.mayWrite() {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if _, err := r.tell(ctx, c.Subject, t, tellingOf(&d, &f, c)); err != nil {
 		r.logFailure("cannot write the Event about a deleted pod", c.Subject, 1, err)
+		return false
 	}
+	return true
 }
 
 // ReportRemains writes an Event on the node about what is left there of a pod that is

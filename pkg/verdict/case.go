@@ -136,7 +136,8 @@ func restored(s Subject, e *evidence.Pod) Standing {
 	if since.After(e.Time) {
 		since = e.Time // whoever may write the pod's status can write any
 	}
-	return Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Cause: s.Condition.Reason, Since: since, Deadline: e.Deadline, Reported: true}
+	return Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Workload: s.Workload, Cause: s.Condition.Reason, Since: since, Deadline: e.Deadline,
+		Reported: true}
 }
 
 // sameStage reports whether a pod past its deadline is still in the phase in which the verdict
