@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"regexp"
@@ -57,8 +58,32 @@ func TestNamesAreStable(t *testing.T) {
 			names = append(names, "environment "+m[1])
 		}
 	})
+	names = append(names, recordNames(t)...)
 	slices.Sort(names)
 	want := strings.Join(slices.Compact(names), "\n") + "\n"
 	// A name that is gone needs what docs/stability.md says; CHANGELOG.md tells of it, and of a new one.
 	generated.Check(t, "../../docs/stable-names.txt", want, "go test ./cmd/nodeagent -run Stable -update", *update)
+}
+
+// recordNames returns the keys of the record of an ended verdict, and how one ends. The tests of pkg/agent compare the schema with
+// what is logged.
+func recordNames(t *testing.T) []string {
+	b, err := os.ReadFile("../../docs/verdict-record.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Properties map[string]struct{ Enum []string }
+	}
+	if err := json.Unmarshal(b, &schema); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for key, p := range schema.Properties {
+		names = append(names, "log key of verdict ended: "+key)
+		for _, value := range p.Enum {
+			names = append(names, "log "+key+" of verdict ended: "+value)
+		}
+	}
+	return names
 }
