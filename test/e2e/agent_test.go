@@ -346,7 +346,30 @@ func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
 	if err := r.Mend(x.Context()); err != nil {
 		x.Error(err)
 	}
+	recorded(x, r, before.LastTransitionTime.Time)
 	innocent(x, draining) // that is one write
+}
+
+// recorded waits for what the agent's log says of a pod when it has gone: which verdict held it to the end, and since when.
+func recorded(x *trial, r *bed.Run, since time.Time) {
+	x.Helper()
+	begin := fmt.Sprintf(`msg="verdict ended" namespace=%s pod=%s uid=%s `, r.Pod.Namespace, r.Pod.Name, r.Pod.UID)
+	if err := r.Node.Await(x.Context(), "the record of the verdict", func() (bool, string) {
+		agent, err := r.Node.AgentPod(x.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		log, err := r.Node.Kubectl(x.Context(), "-n", agent.Namespace, "logs", agent.Name)
+		if err != nil {
+			return false, err.Error()
+		}
+		_, record, found := strings.Cut(log, begin)
+		record, _, _ = strings.Cut(record, "\n")
+		right := strings.Contains(record, " cause="+r.Cause+" ") && strings.Contains(record, " ending=deleted since="+since.UTC().Format("2006-01-02T15:04:05.000Z")+" ")
+		return found && right && strings.Count(log, begin) == 1, fmt.Sprintf("%d records; the first: %s", strings.Count(log, begin), record)
+	}); err != nil {
+		x.Error(err)
+	}
 }
 
 // apiServerStopped stops the API server when a pod is about to be stuck. The
