@@ -311,7 +311,7 @@ func duration(seconds float64) string {
 	return two(24*time.Hour, time.Hour, "dh")
 }
 
-// short writes a number with three digits at most, or with a k or M.
+// short writes a number with two digits, or four if it is whole, or with a k or M.
 func short(v float64) string {
 	switch abs := math.Abs(v); {
 	case abs >= 999_500:
