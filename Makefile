@@ -58,7 +58,7 @@ RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
 .PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
-.PHONY: plugin krew chart
+.PHONY: plugin krew chart dashboards
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,7 @@ race: $(PROMTOOL) $(PROMTOOL3) $(CHART_TOOLS) ## unit tests and those on this ma
 	@$(RACE_NEEDS)
 	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/... ./pkg/... ./deploy/...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
+	cd deploy/grafana && go test ./...
 	go test ./test/...
 	cd test/prometheus && go test ./...
 
@@ -137,7 +138,10 @@ named:
 vuln: $(GOVULNCHECK) ## known vulnerabilities in what the agent calls, of its modules and of Go itself
 	$(GOVULNCHECK) -db "file://$$(go mod download -json $(VULNDB) | sed -n 's/^.*"Dir": "\(.*\)".*$$/\1/p')/data/osv" ./cmd/... ./pkg/...
 
-chart: $(CHART_TOOLS) ## write what is made of the chart: deploy/daemonset.yaml, the chart's README and its copy of the alerts
+dashboards: ## write the dashboards for Grafana, deploy/grafana/*.json; make chart copies them into the chart
+	cd deploy/grafana && go run .
+
+chart: $(CHART_TOOLS) ## write what is made of the chart: deploy/daemonset.yaml, the chart's README, its copies of the alerts and dashboards
 	go test ./deploy -run 'TestManifestIsTheChart|TestChart' -update
 
 lint: $(LINTER) ## linters, vet among them
@@ -146,6 +150,7 @@ lint: $(LINTER) ## linters, vet among them
 	cd test/csidriver && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/gvisor && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/prometheus && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
+	cd deploy/grafana && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
@@ -229,6 +234,7 @@ tools: $(LINTER) $(PROMTOOL) $(PROMTOOL3) $(GOVULNCHECK) $(KREW) $(CHART_TOOLS) 
 	cd test/gvisor && go mod download
 	cd test/helm && go mod download
 	cd test/prometheus && go list -deps -test ./... >/dev/null
+	cd deploy/grafana && go mod download
 
 # Debian's packages would start a Prometheus and an Alertmanager; only the programs are wanted.
 $(PROMTOOL):

@@ -128,6 +128,38 @@ func TestChartHasTheAlerts(t *testing.T) {
 	same(t, chart+"/files/alerts.yaml", string(alerts))
 }
 
+// So are the dashboards those that are imported by hand.
+func TestChartHasTheDashboards(t *testing.T) {
+	files, err := filepath.Glob("grafana/*.json")
+	if err != nil || len(files) != 3 {
+		t.Fatalf("%s, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, chart+"/files/dashboards/"+filepath.Base(file), string(text))
+	}
+}
+
+// A ConfigMap of the dashboards holds them as they are, but for the last newline.
+func TestConfigMapHasTheDashboards(t *testing.T) {
+	data, _ := objects(t, render(t, "--set", "dashboards.enabled=true"))["ConfigMap nodeagent-dashboards"]["data"].(map[string]any)
+	if len(data) != 3 {
+		t.Errorf("%d files", len(data))
+	}
+	for file, got := range data {
+		want, err := os.ReadFile("grafana/" + strings.TrimPrefix(file, "nodeagent-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.TrimSpace(string(want)), got); diff != "" {
+			t.Errorf("%s is not the file (-file +ConfigMap):\n%s", file, diff)
+		}
+	}
+}
+
 // valueFiles are the sets of values that the chart is tried with.
 func valueFiles(t *testing.T) []string {
 	t.Helper()
@@ -177,6 +209,7 @@ func TestTyposAreRefused(t *testing.T) {
 		{"admissionPolicy=false", "/admissionPolicy"},
 		{"prometheusRule.overrides.PodStuckTerminating.For=5m", "For"},
 		{"networkPolicy.ingressFrom.namespaceSelector=x", "/networkPolicy/ingressFrom"},
+		{"dashboards.enable=true", "enable"},
 		{"serviceAccount.name=node_agent", "/serviceAccount/name"},
 	} {
 		t.Run(typo[0], func(t *testing.T) {
@@ -343,7 +376,8 @@ func TestArchiveIsReproducible(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{".helmignore", "Chart.yaml", "README.md", "files/alerts.yaml", "values.schema.json", "values.yaml"}, got); diff != "" {
+	if diff := cmp.Diff([]string{".helmignore", "Chart.yaml", "README.md", "files/alerts.yaml",
+		"files/dashboards/fleet.json", "files/dashboards/node.json", "files/dashboards/pod.json", "values.schema.json", "values.yaml"}, got); diff != "" {
 		t.Errorf("the archive differs (-want +got):\n%s", diff)
 	}
 }
