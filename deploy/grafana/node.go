@@ -77,11 +77,11 @@ func node() *dashboard.DashboardBuilder {
 			},
 		})).
 		WithPanel(lines(panel{
-			title: "Requests to containerd", about: "Requests a second, by method. All of them only read.",
+			title: "Requests to containerd", about: "Requests a second, by method, of those that the agent has made. All of them only read.",
 			unit: "reqps", width: 12, height: 7,
 			queries: []query{{
-				expr: `sum by (method) (label_replace(rate(nodeagent_containerd_requests_total` + on +
-					`[$__rate_interval]), "method", "$1", "method", ".*[.]([^.]+)"))`,
+				expr: `sum by (method) (label_replace(rate(nodeagent_containerd_requests_total` + on + `[$__rate_interval]) and nodeagent_containerd_requests_total` +
+					on + ` > 0, "method", "$1", "method", ".*[.]([^.]+)"))`,
 				legend: "{{method}}",
 			}},
 		})).

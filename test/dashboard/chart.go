@@ -65,7 +65,7 @@ const (
 func plot(p grafana.Panel, left, beside, below int, s *source) *chart {
 	c := &chart{Width: int(float64(p.GridPos.W)*gridColumn) - gridGap - 14 - beside, Height: p.GridPos.H*gridRow - 64 - below, Left: float64(left), Top: 8}
 	c.Right, c.Bottom = float64(c.Width)-20, float64(c.Height)-20
-	step := stepOf(s.span.Seconds(), max(2, c.Width/60), []float64{1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600, 6 * 3600, 24 * 3600})
+	step := stepOf(s.span.Seconds(), min(10, max(2, c.Width/60)), []float64{1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600, 6 * 3600, 24 * 3600})
 	layout := "15:04"
 	if step < 60 {
 		layout = "15:04:05"
