@@ -88,8 +88,15 @@ func TestEachPanelIsDrawn(t *testing.T) {
 				t.Errorf("%s: the page has %s", name, never)
 			}
 		}
-		if got := strings.Count(page, "<section"); got != len(d.Panels) {
-			t.Errorf("%s: %d of %d panels", name, got, len(d.Panels))
+		drawings := map[string]string{"stat": `class="number`, "bargauge": `class="bar"`, "table": "<td", "timeseries": "<path", "state-timeline": "<rect", "text": "<li"}
+		sections := strings.Split(page, "<section")[1:]
+		if len(sections) != len(d.Panels) {
+			t.Fatalf("%s: %d of %d panels", name, len(sections), len(d.Panels))
+		}
+		for i, p := range d.Panels {
+			if want := drawings[p.Type]; want == "" || !strings.Contains(sections[i], want) {
+				t.Errorf("%s, %s: no %s in the drawing of a %s", name, p.Title, want, p.Type)
+			}
 		}
 	}
 }
