@@ -25,6 +25,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+	"github.com/nodeagent-io/nodeagent/test/dashboard/grafana"
 )
 
 const (
@@ -170,7 +171,13 @@ func (q query) call(e *parser.Call) (set, error) {
 		return set{}, nil
 	case "histogram_quantile":
 		return without(out, labels.BucketLabel), nil
-	case "label_replace", "label_join":
+	case "label_replace":
+		to, from := e.Args[1].(*parser.StringLiteral).Val, e.Args[3].(*parser.StringLiteral).Val
+		if err := out.has(from); err != nil {
+			return nil, err
+		}
+		out[to] = true
+	case "label_join":
 		return nil, fmt.Errorf("the check does not know %s", e.Func.Name)
 	}
 	return out, nil
@@ -427,6 +434,7 @@ func TestQueriesAreChecked(t *testing.T) {
 		"stuck_terminating_seconds and on (owner) nodeagent_blocked_tasks",
 		`kube_pod_deletion_timestamp * on (pod) group_left (severity) kube_pod_info`,
 		"absent(nodeagent_build)",
+		`label_replace(nodeagent_orphaned, "k", "$1", "kinds", "(.*)")`,
 	} {
 		if have, err := q.expr(wrong); err == nil {
 			t.Errorf("%s is taken, with the labels %v", wrong, have)
@@ -447,3 +455,54 @@ func TestQueriesAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A panel asks for series that there are, and its legend and columns for labels of the result.
+func TestDashboards(t *testing.T) {
+	all, err := grafana.ReadAll(root + "/deploy/grafana")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := query{metrics: metrics(t)}
+	legends, columns := 0, 0
+	for _, d := range all {
+		queries, err := d.Queries(map[string]string{"__rate_interval": "2m", "__range": "6h", "node": "worker1", "namespace": "shop", "pod": "web-0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Their expressions, by panel, in the order of the panel's targets.
+		have := map[string][]set{}
+		for _, one := range queries {
+			of, err := q.expr(one.Expr)
+			if err != nil {
+				t.Errorf("%s, %s: %v in %s", d.Title, one.Panel, err, one.Expr)
+			}
+			have[one.Panel] = append(have[one.Panel], of)
+		}
+		for _, p := range d.Panels {
+			there := setOf("Value")
+			for i, target := range p.Targets {
+				maps.Copy(there, have[p.Title][i])
+				there["Value #"+target.RefID] = true
+				for _, m := range inLegend.FindAllStringSubmatch(target.LegendFormat, -1) {
+					legends++
+					if err := have[p.Title][i].has(m[1]); err != nil {
+						t.Errorf("%s, %s, legend: %v", d.Title, p.Title, err)
+					}
+				}
+			}
+			for _, tr := range p.Transformations {
+				for column := range tr.Options.IndexByName {
+					columns++
+					if err := there.has(column); err != nil {
+						t.Errorf("%s, %s, columns: %v", d.Title, p.Title, err)
+					}
+				}
+			}
+		}
+	}
+	if legends == 0 || columns == 0 {
+		t.Errorf("%d labels in legends, %d columns", legends, columns)
+	}
+}
+
+var inLegend = regexp.MustCompile(`\{\{(\w+)\}\}`)
