@@ -35,6 +35,7 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"policy-unbound":     policyUnbound,
 	"alert-life":         alertLife,
 	"alerts-by-cause":    alertsByCause,
+	"dashboards":         dashboardsHaveData,
 	"agent-killed":       agentKilled,
 	"agent-ends-in-time": agentEnds,
 	"api-server-stopped": apiServerStopped,

@@ -20,6 +20,8 @@ func Checks() []bed.Check {
 			"Prometheus and Alertmanager"},
 		{Name: "alerts-by-cause", On: bed.TheCluster, Story: "an agent is silent, containerd is stopped, a pod is deleted by force, a policy is unbound, a " +
 			"node is dead, and many pods have one cause: each has its alert"},
+		{Name: "dashboards", On: bed.TheCluster, Story: "a real Prometheus is asked all queries of the dashboards, while all is well and while pods are " +
+			"stuck"},
 		{Name: "agent-killed", On: bed.ANode, Story: "the agent is killed in the middle of an incident"},
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
 		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},

@@ -11,7 +11,7 @@ import (
 // made from another one. tier_test.go says what they have to cover and may cost.
 var sentinels = strings.Fields(`
 	bash-trap-deferred blocks-term dash-ignores-term shell-pid1 sleep-pid1 stop-signal-mismatch stopped tini-over-trap traced zombie-tracer
-	pre-stop-shell-slept pre-stop-then-slow pre-stop-waits slow-child-ignores slow-network-cut
+	pre-stop-shell-slept pre-stop-then-slow pre-stop-waits slow-child-ignores
 	post-start-hangs pre-stop-sleeps slow-shutdown throttled-cpu
 	core-dump exec-stuck exit-fuse-flush frozen-pod fuse-read fuse-zombie-leader leader-exited nfs-server-gone pidns-parent
 	containerd-stopped exec-outlives exit-untold gvisor-stopped hostpid-leftover kubelet-stopped mirror-pod-deleted rootfs-busy
