@@ -95,7 +95,7 @@ func fleet() *dashboard.DashboardBuilder {
 			title: "Deleted with a verdict, by ending",
 			about: "Pods deleted in the time range while a verdict stood, by what was left on the node: clean (nothing), left (something), unread (not known).",
 			unit:  "short", width: 8, height: 7,
-			queries: []query{counted("nodeagent_deleted_with_verdict_total", "", "ending", "{{ending}}", podIsDeleted)},
+			queries: []query{counted("nodeagent_deleted_with_verdict_total", "", "ending", "{{ending}}", podHasVerdict)},
 		}, purple)).
 		WithPanel(bars(panel{
 			title: "Orphans by kind",

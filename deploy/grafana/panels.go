@@ -31,7 +31,6 @@ const (
 	taskIsBlocked   = "a pod is past its grace period and a task is in D state"
 	eventIsReported = "an Event is reported"
 	verdictIsHeld   = "a verdict is held back"
-	podIsDeleted    = "a pod is deleted while its verdict stands"
 	sourceMissing   = "a source of evidence is missing"
 )
 

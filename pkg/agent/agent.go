@@ -42,7 +42,7 @@ type Monitor interface {
 	// Gathered is told how long the reading of one pod took.
 	Gathered(d time.Duration)
 	// Deleted is told the cause of the verdict that stood about a pod when it was
-	// deleted, and how it has ended (EndedClean and others).
+	// deleted, and how it has ended (verdict.EndedClean and others).
 	Deleted(cause, ending string)
 	// HeldBack is told the cause of a verdict that is not told on the pod, for want of
 	// budget.
@@ -506,12 +506,17 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 		busy := a.looking(uid) || a.uses(uid)
 		now := time.Now()
 		if stood := c.Standing(); stood.Cause != "" {
-			a.logEnd(&end{verdict: stood, subject: a.lastSubject(p, c, busy), reading: c.Reading(), at: now, how: endDeleted})
+			e := *c.Reading()
+			if p != nil { // its grace period may have become shorter since
+				last := a.seed(p)
+				e.Deadline, e.DeletionRequested = last.Deadline, last.DeletionRequested
+			}
+			a.logEnd(&end{verdict: stood, subject: a.lastSubject(p, c, busy), reading: &e, at: now, how: endDeleted})
 		}
 		if !busy {
 			a.outlives(c, now)
 		} else if cause := c.Standing().Cause; cause != "" {
-			a.Monitor.Deleted(cause, EndedUnread)
+			a.Monitor.Deleted(cause, verdict.EndedUnread)
 		}
 		if p == nil || busy || c.Alive == nil || a.ReportGone == nil {
 			continue

@@ -70,6 +70,7 @@ type standingPod struct {
 	hangs     time.Duration                               // when its reading begins to hang; 0 for never
 	budget    int
 	deleted   time.Duration // when its object is deleted; 0 for not while the agent runs
+	shortened int64         // its grace period by then, in seconds; 0 for the same
 	owner     *metav1.OwnerReference
 	leftOut   int64
 	gone      bool // what ReportGone says
@@ -134,7 +135,12 @@ func (s *standingPod) logOf(t *testing.T) (asJSON, asText string) {
 		go func() { b.Run(ctx); close(done) }()
 		if s.deleted > 0 {
 			time.Sleep(s.deleted - time.Second) // between two rounds
-			b.set(nil, pod)
+			last := pod
+			if s.shortened > 0 {
+				last = terminating("a", start, s.shortened)
+				last.Namespace, last.Name = pod.Namespace, pod.Name
+			}
+			b.set(nil, last)
 		}
 		time.Sleep(time.Minute - time.Since(start))
 		cancel()
@@ -198,6 +204,8 @@ func standingPods() map[string]struct {
 			owner: &metav1.OwnerReference{Kind: "ReplicaSet", Name: "web-5d9", UID: "r", Controller: &isController}},
 			[]recordOf{record("ending", "deleted", "since", at(0), "ended", at(30*s), "durationSeconds", 30.0, "lateSeconds", 20.0,
 				"workload", "web-5d9", "workloadType", "replicaset", "leftOut", 3.0)}},
+		"deleted with a shorter grace period": {standingPod{cause: causes("A", m, ""), budget: 20, deleted: 8 * s, shortened: 1},
+			[]recordOf{record("ending", "deleted", "since", at(0), "ended", at(8*s), "durationSeconds", 8.0, "deadline", at(1*s), "lateSeconds", 7.0)}},
 		"deleted inside its grace period, held back": {standingPod{cause: causes("A", m, ""), deleted: 8 * s},
 			[]recordOf{record("ending", "deleted", "since", at(0), "ended", at(8*s), "durationSeconds", 8.0, "lateSeconds", 0.0, "reported", false, "heldBack", true)}},
 		"deleted while its reading hangs": {standingPod{cause: causes("A", m, ""), budget: 20, hangs: 20 * s, deleted: 50 * s},

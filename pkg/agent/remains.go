@@ -34,13 +34,6 @@ const (
 	lateBy = 10 * time.Second
 )
 
-// How a pod with a verdict has ended, as its node shows it.
-const (
-	EndedClean  = "clean"  // nothing was left on the node
-	EndedLeft   = "left"   // something was
-	EndedUnread = "unread" // that could not be read, or does not follow from the object
-)
-
 // A deleted is a pod on which a verdict stood when its object was deleted.
 type deleted struct {
 	subject verdict.Subject
@@ -66,7 +59,7 @@ func (a *Agent) outlives(c *verdict.Case, now time.Time) {
 		log.Info("pod with a verdict was deleted; evidence is its last reading, as printed by nodeagent capture", "evidence", evidence.Line(c.Last, maxRecord))
 	}
 	if len(a.deleted) >= maxDeleted || c.Last.Mirror {
-		a.Monitor.Deleted(d.cause, EndedUnread)
+		a.Monitor.Deleted(d.cause, verdict.EndedUnread)
 		return
 	}
 	a.deleted = append(a.deleted, d)
@@ -120,7 +113,7 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 	e := reading.Pod(timed, d.seed, nil)
 	if ctx.Err() != nil { // the agent ends, or the look was given up: it is repeated once
 		if d.lost {
-			a.Monitor.Deleted(d.cause, EndedUnread)
+			a.Monitor.Deleted(d.cause, verdict.EndedUnread)
 			return
 		}
 		d.lost = true
@@ -137,12 +130,12 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 		a.lookAgain(d, e.Time)
 		return
 	}
-	ending := EndedUnread
+	ending := verdict.EndedUnread
 	switch {
 	case left != "":
-		ending = EndedLeft
+		ending = verdict.EndedLeft
 	case known && diagnose.Visible(e):
-		ending = EndedClean
+		ending = verdict.EndedClean
 	}
 	a.Monitor.Deleted(d.cause, ending)
 	if left == "" {

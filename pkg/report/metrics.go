@@ -326,6 +326,10 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.blockedDesc, float64(n), b.owner, b.family)
 	}
 	standing := m.cases.Standing()
+	for _, s := range standing {
+		// A counter that starts to exist with its first increment hides it from increase().
+		m.deleted.WithLabelValues(s.Cause, verdict.EndedLeft)
+	}
 	for w, n := range stuckByWorkload(standing, now) {
 		gauge(m.stuckPodsDesc, float64(n), w.namespace, w.workload.Name, w.workload.Type, w.cause)
 	}

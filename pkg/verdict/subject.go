@@ -55,3 +55,10 @@ type Condition struct {
 	// where it comes from the API server.
 	Since time.Time
 }
+
+// How a pod with a verdict has ended, as its node shows it after the pod was deleted.
+const (
+	EndedClean  = "clean"  // nothing was left on the node
+	EndedLeft   = "left"   // something was
+	EndedUnread = "unread" // that could not be read, or does not follow from the object
+)

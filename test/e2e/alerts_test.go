@@ -27,9 +27,9 @@ import (
 
 // shorter are the times of the rules, and those with which the test does not wait for minutes.
 var shorter = [][2]string{
-	{"stuck_terminating_seconds > 120", "stuck_terminating_seconds > 5"},
+	{"(stuck_terminating_seconds) > 120", "(stuck_terminating_seconds) > 5"},
 	{"kube_pod_deletion_timestamp) > 300", "kube_pod_deletion_timestamp) > 10"},
-	{"[1h]", "[1m]"}, {"offset 1h", "offset 1m"}, {"[15m]", "[30s]"},
+	{"[1h]", "[1m]"}, {"[10m]", "[5s]"}, {"[15m]", "[30s]"},
 }
 
 // monitored starts a Prometheus with the project's rules, at shorter times, and the inhibition that docs/alerts.md gives.
@@ -39,7 +39,7 @@ func monitored(x *trial, n *bed.Node) *bed.Prometheus {
 	if err != nil {
 		x.Fatal(err)
 	}
-	rules := regexp.MustCompile(`(?m)^( +for: ).*$`).ReplaceAllString(string(text), "${1}5s")
+	rules := regexp.MustCompile(`(?m)^( +(?:keep_firing_)?for: ).*$`).ReplaceAllString(string(text), "${1}5s")
 	for _, s := range shorter {
 		if !strings.Contains(rules, s[0]) {
 			x.Fatalf("no rule has %q", s[0])

@@ -33,8 +33,11 @@ const (
 	alerts = root + "/deploy/prometheus/alerts.yaml"
 )
 
-// targetLabels are what the Prometheus operator and the chart's PodMonitor give to each series.
-var targetLabels = []string{"job", "instance", "namespace", "pod", "container", "endpoint", "node"}
+// targetLabels are what the Prometheus operator and the chart's PodMonitor give to each series, cluster where one Prometheus has several, and
+// what becomes of an agent's own labels without honor_labels.
+var targetLabels = []string{
+	"job", "instance", "namespace", "pod", "container", "endpoint", "node", "cluster", "exported_namespace", "exported_pod",
+}
 
 // others are the metrics of kube-state-metrics that the rules use, with their labels (its docs/metrics).
 var others = map[string][]string{
@@ -446,7 +449,7 @@ func TestQueriesAreChecked(t *testing.T) {
 		"absent(nodeagent_build_info)":                                                                                               "",
 		`sum by (phase, le) (nodeagent_termination_phase_seconds_bucket)`:                                                            "le phase",
 		"histogram_quantile(0.9, sum by (phase, le) (rate(nodeagent_termination_phase_seconds_bucket[5m])))":                         "phase",
-		"kube_pod_deletion_timestamp * on (namespace, pod) group_left (node) kube_pod_info and on (node) kube_node_status_condition": "container endpoint instance job namespace node pod uid",
+		"kube_pod_deletion_timestamp * on (namespace, pod) group_left (node) kube_pod_info and on (node) kube_node_status_condition": "cluster container endpoint exported_namespace exported_pod instance job namespace node pod uid",
 		"sum by (node) (nodeagent_orphaned) / on (node) sum by (node) (nodeagent_terminating_pods)":                                  "node",
 	} {
 		have, err := q.expr(expr)

@@ -17,7 +17,6 @@ const (
 	TaskIsBlocked   = "a pod is past its grace period and a task is in D state"
 	EventIsReported = "an Event is reported"
 	VerdictIsHeld   = "a verdict is held back"
-	PodIsDeleted    = "a pod is deleted while its verdict stands"
 	SourceMissing   = "a source of evidence is missing"
 )
 

@@ -43,7 +43,7 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	want := []string{"", grafana.PodIsLate, grafana.PodHasVerdict, grafana.TaskIsBlocked, grafana.EventIsReported, grafana.VerdictIsHeld,
-		grafana.PodIsDeleted, grafana.SourceMissing}
+		grafana.SourceMissing}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(states))); diff != "" {
 		t.Errorf("the states in which queries have data differ (-constants +dashboards):\n%s", diff)
