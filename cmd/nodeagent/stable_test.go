@@ -10,18 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+	"github.com/nodeagent-io/nodeagent/test/described"
 	"github.com/nodeagent-io/nodeagent/test/generated"
 )
 
 var update = flag.Bool("update", false, "write docs/stable-names.txt")
-
-var describes = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
 
 // What dashboards, alerts and scripts hold on to does not vanish by accident.
 func TestNamesAreStable(t *testing.T) {
@@ -37,18 +35,9 @@ func TestNamesAreStable(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+){.* \\| alpha \\|").FindAllStringSubmatch(string(page), -1) {
 		alpha[m[1]] = true
 	}
-	ch := make(chan *prometheus.Desc)
-	go func() {
-		report.NewMetrics("v1", time.Now, new(verdict.Cases), nil).Describe(ch)
-		close(ch)
-	}()
-	for d := range ch {
-		m := describes.FindStringSubmatch(d.String())
-		if m == nil {
-			t.Fatalf("no name in %s", d)
-		}
-		if !alpha[m[1]] {
-			names = append(names, "metric "+m[1]+"{"+m[2]+"}")
+	for name, labels := range described.Labels(t, report.NewMetrics("v1", time.Now, new(verdict.Cases), nil)) {
+		if !alpha[name] {
+			names = append(names, "metric "+name+"{"+strings.Join(labels, ",")+"}")
 		}
 	}
 	environment := regexp.MustCompile(`\(environment: (\w+)\)`)

@@ -13,12 +13,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+	"github.com/nodeagent-io/nodeagent/test/described"
 )
 
-var (
-	documented = regexp.MustCompile("(?m)^\\| `([a-z_]+)\\{([a-z_,]*)\\}` \\| ([a-z, ]+) \\| (stable|alpha) \\| .+ \\|$")
-	described  = regexp.MustCompile(`fqName: "([^"]+)".*constLabels: \{(\w*).*\}, variableLabels: \{([^}]*)\}`)
-)
+var documented = regexp.MustCompile("(?m)^\\| `([a-z_]+)\\{([a-z_,]*)\\}` \\| ([a-z, ]+) \\| (stable|alpha) \\| .+ \\|$")
 
 // docs/metrics.md has each metric, with its labels and type.
 func TestMetricsAreDocumented(t *testing.T) {
@@ -33,15 +31,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		types[m[1]], _, _ = strings.Cut(m[3], ",")
 	}
 	metrics := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), nil)
-	ch := make(chan *prometheus.Desc, 100)
-	metrics.Describe(ch)
-	close(ch)
-	for d := range ch {
-		m := described.FindStringSubmatch(d.String())
-		if m == nil {
-			t.Fatalf("no name in %s", d)
-		}
-		want = append(want, m[1]+"{"+m[2]+m[3]+"}")
+	for name, labels := range described.Labels(t, metrics) {
+		want = append(want, name+"{"+strings.Join(labels, ",")+"}")
 	}
 	slices.Sort(have)
 	slices.Sort(want)

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
@@ -26,6 +25,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 	"github.com/nodeagent-io/nodeagent/test/dashboard/grafana"
+	"github.com/nodeagent-io/nodeagent/test/described"
 )
 
 const (
@@ -74,32 +74,15 @@ func metrics(t *testing.T) map[string]set {
 	for name, labels := range others {
 		out[name] = setOf(append(labels, targetLabels...)...)
 	}
-	describes := regexp.MustCompile(`fqName: "([^"]+)".*constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
-	ch := make(chan *prometheus.Desc)
-	go func() {
-		report.NewMetrics("v1", time.Now, new(verdict.Cases), nil).Describe(ch)
-		close(ch)
-	}()
-	for d := range ch {
-		m := describes.FindStringSubmatch(d.String())
-		if m == nil {
-			t.Fatalf("no name in %s", d)
-		}
-		all := setOf(targetLabels...)
-		for _, l := range strings.Split(m[3], ",") {
-			all[l] = true
-		}
-		if name, _, ok := strings.Cut(m[2], "="); ok {
-			all[name] = true
-		}
-		delete(all, "")
-		out[m[1]] = all
-		if !strings.HasSuffix(m[1], "_seconds") {
+	for name, of := range described.Labels(t, report.NewMetrics("v1", time.Now, new(verdict.Cases), nil)) {
+		all := setOf(append(of, targetLabels...)...)
+		out[name] = all
+		if !strings.HasSuffix(name, "_seconds") {
 			continue
 		}
 		bucket := maps.Clone(all)
 		bucket[labels.BucketLabel] = true
-		out[m[1]+"_bucket"], out[m[1]+"_sum"], out[m[1]+"_count"] = bucket, all, all
+		out[name+"_bucket"], out[name+"_sum"], out[name+"_count"] = bucket, all, all
 	}
 	return out
 }
