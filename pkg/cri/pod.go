@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -166,7 +167,7 @@ func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, 
 		r.silences.answered(l.id)
 		into.Task = task
 		return nil
-	case ctx.Err() != nil || c.dialError() != nil:
+	case ctx.Err() != nil || c.dialError() != nil || errors.Is(err, errNoState):
 		return fmt.Errorf("ask the shim about container %s: %w", into.Name, err)
 	case silent(err):
 		into.Task = r.silences.unanswered(pod, l.id, now)

@@ -227,57 +227,123 @@ func TestAddressOfASandbox(t *testing.T) {
 	}
 }
 
+// containerd gives up on the shim before we do. From 2.3 on it says so, and before it says nothing of the task's state.
 func TestReadPodWithAHungShim(t *testing.T) {
-	s := newServer()
-	podOf(s, "uid", 2)
-	// containerd gives up on the shim before we do, and says so.
-	s.fails["task c0-id"] = status.Error(codes.DeadlineExceeded, "context deadline exceeded")
-	socket, _ := s.serve(t, nil)
-	r, clock := open(t, socket, long)
-	read := func() *evidence.Pod {
-		p := &evidence.Pod{RuntimeUID: "uid", Containers: []evidence.Container{{Name: "c0"}, {Name: "c1"}}}
-		r.ReadPod(context.Background(), p)
-		return p
-	}
-	for _, step := range []struct {
-		after    time.Duration
-		attempts int
-		asked    time.Duration // when, after noon
-	}{
-		{0, 1, 0},
-		{3*time.Second - 1, 1, 0},
-		{1, 2, 3 * time.Second},
-		{10*time.Second - 1, 2, 3 * time.Second},
-		{1, 3, 13 * time.Second},
-		{30 * time.Second, 4, 43 * time.Second},
-		{shimPause - 1, 4, 43 * time.Second},
-		{1, 5, 43*time.Second + shimPause},
-	} {
-		clock.move(step.after)
-		p := read()
-		want := evidence.ShimTask{UnansweredSince: noon, Attempts: step.attempts, Asked: noon.Add(step.asked)}
-		if diff := cmp.Diff(want, p.Containers[0].Task); diff != "" {
-			t.Errorf("at %s: %s", clock.now(), diff)
-		}
-		if got := p.Containers[1].Task.Status; got != "running" {
-			t.Errorf("at %s: the other container is %q: %v", clock.now(), got, p.Missing)
-		}
-		if p.Missing[evidence.Shims] == "" || p.Missing[evidence.Containers] != "" {
-			t.Errorf("at %s: missing %v", clock.now(), p.Missing)
-		}
-		if n := s.count("task c0-id"); n != step.attempts {
-			t.Errorf("at %s: asked %d times, want %d", clock.now(), n, step.attempts)
-		}
-	}
+	for name, stateless := range map[string]bool{"an error": false, "no state": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer()
+			podOf(s, "uid", 2)
+			s.fails["task c0-id"] = status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+			socket, _ := s.serve(t, nil)
+			r, clock := open(t, socket, long)
+			if stateless {
+				s.stateless = func() { clock.move(2 * time.Second) }
+			}
+			read := func() *evidence.Pod {
+				p := &evidence.Pod{RuntimeUID: "uid", Containers: []evidence.Container{{Name: "c0"}, {Name: "c1"}}}
+				r.ReadPod(context.Background(), p)
+				return p
+			}
+			for _, step := range []struct {
+				at       time.Duration // after noon
+				attempts int
+				asked    time.Duration // when, after noon
+			}{
+				{0, 1, 0},
+				{3*time.Second - 1, 1, 0},
+				{3 * time.Second, 2, 3 * time.Second},
+				{13*time.Second - 1, 2, 3 * time.Second},
+				{13 * time.Second, 3, 13 * time.Second},
+				{43 * time.Second, 4, 43 * time.Second},
+				{43*time.Second + shimPause - 1, 4, 43 * time.Second},
+				{43*time.Second + shimPause, 5, 43*time.Second + shimPause},
+			} {
+				clock.move(noon.Add(step.at).Sub(clock.now()))
+				p := read()
+				want := evidence.ShimTask{UnansweredSince: noon, Attempts: step.attempts, Asked: noon.Add(step.asked)}
+				if diff := cmp.Diff(want, p.Containers[0].Task); diff != "" {
+					t.Errorf("at %s: %s", clock.now(), diff)
+				}
+				if got := p.Containers[1].Task.Status; got != "running" {
+					t.Errorf("at %s: the other container is %q: %v", clock.now(), got, p.Missing)
+				}
+				if diff := cmp.Diff(map[evidence.Source]string{evidence.Shims: "the shim does not answer about container c0"}, p.Missing); diff != "" {
+					t.Errorf("at %s: missing: %s", clock.now(), diff)
+				}
+				if n := s.count("task c0-id"); n != step.attempts {
+					t.Errorf("at %s: asked %d times, want %d", clock.now(), n, step.attempts)
+				}
+			}
 
-	s.set(func() { s.fails = map[string]error{} })
-	clock.move(shimPause)
-	p := read()
-	if diff := cmp.Diff(evidence.ShimTask{Status: "running", PID: 4000, Asked: clock.now()}, p.Containers[0].Task); diff != "" {
-		t.Error(diff)
+			s.set(func() { s.fails = map[string]error{} })
+			clock.move(shimPause)
+			p := read()
+			if diff := cmp.Diff(evidence.ShimTask{Status: "running", PID: 4000, Asked: clock.now()}, p.Containers[0].Task); diff != "" {
+				t.Error(diff)
+			}
+			if len(p.Missing) > 0 || len(r.silences.m) > 0 {
+				t.Errorf("an answer does not end the silence: %v, %v", p.Missing, r.silences.m)
+			}
+		})
 	}
-	if len(p.Missing) > 0 || len(r.silences.m) > 0 {
-		t.Errorf("an answer does not end the silence: %v, %v", p.Missing, r.silences.m)
+}
+
+// An answer without a state is no answer of the shim. It is a silence when containerd has waited for the shim.
+func TestReadPodWithoutAState(t *testing.T) {
+	const (
+		ago      = 10 * time.Second
+		unstated = "ask the shim about container c0: containerd returned no state and no error"
+		silent   = "the shim does not answer about container c0"
+	)
+	for name, test := range map[string]struct {
+		after  time.Duration
+		before int // unanswered requests, ago
+		want   evidence.ShimTask
+		lacks  string
+	}{
+		"immediately":               {0, 0, evidence.ShimTask{}, unstated},
+		"too soon":                  {shimTimeout - 1, 0, evidence.ShimTask{}, unstated},
+		"in time":                   {shimTimeout, 0, evidence.ShimTask{UnansweredSince: noon, Asked: noon, Attempts: 1}, silent},
+		"immediately, in a silence": {0, 2, evidence.ShimTask{UnansweredSince: noon.Add(-ago), Asked: noon.Add(-ago), Attempts: 2}, unstated},
+		"in time, in a silence":     {shimTimeout, 2, evidence.ShimTask{UnansweredSince: noon.Add(-ago), Asked: noon, Attempts: 3}, silent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer()
+			podOf(s, "uid", 1)
+			s.fails["task"] = status.Error(codes.Unknown, "no")
+			socket, _ := s.serve(t, nil)
+			r, clock := open(t, socket, long)
+			s.stateless = func() { clock.move(test.after) }
+			for range test.before {
+				r.silences.unanswered("uid", "c0-id", noon.Add(-ago))
+			}
+			p := &evidence.Pod{RuntimeUID: "uid"}
+			r.ReadPod(t.Context(), p)
+			if diff := cmp.Diff(test.want, p.Containers[0].Task); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(map[evidence.Source]string{evidence.Shims: test.lacks}, p.Missing); diff != "" {
+				t.Errorf("missing: %s", diff)
+			}
+			if n := r.silences.m["c0-id"].attempts; n != test.want.Attempts {
+				t.Errorf("%d silences, want %d", n, test.want.Attempts)
+			}
+		})
+	}
+}
+
+// A shim that does not know the state of a task knows its PID.
+func TestReadPodWithAPIDWithoutAState(t *testing.T) {
+	s := newServer()
+	podOf(s, "uid", 1)
+	s.tasks["c0-id"] = &task.Process{Pid: 4000}
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	r.silences.unanswered("uid", "c0-id", noon.Add(-shimPause))
+	p := &evidence.Pod{RuntimeUID: "uid"}
+	r.ReadPod(t.Context(), p)
+	if diff := cmp.Diff(evidence.ShimTask{PID: 4000, Asked: noon}, p.Containers[0].Task); diff != "" || len(p.Missing) > 0 || len(r.silences.m) > 0 {
+		t.Errorf("missing %v, silences %v: %s", p.Missing, r.silences.m, diff)
 	}
 }
 

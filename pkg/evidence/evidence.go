@@ -565,8 +565,7 @@ type Exit struct {
 // A ShimTask is the shim's answer about a container's task.
 type ShimTask struct {
 	// Status is containerd's task status in lower case: created, running,
-	// stopped, paused, pausing, unknown. "" when the shim was not asked or
-	// gave none.
+	// stopped, paused, pausing. "" when the shim was not asked or gave none.
 	Status string `json:"status,omitempty"`
 	// PID is the container's first process on the host, 0 when not known.
 	PID int `json:"pid,omitempty"`
