@@ -20,11 +20,11 @@ import (
 const maxImageConfig = 4 << 20
 
 // stopSignal returns the signal that stops a container, in the order in which
-// containerd chooses it (internal/cri/server/container_stop.go): the container's
-// own, the STOPSIGNAL of its image, SIGTERM. 0 without an error means that what
+// containerd chooses it (internal/cri/server/container_stop.go): from 2.3 on the
+// container's own, the STOPSIGNAL of its image, SIGTERM. 0 without an error means that what
 // is set is not a signal; containerd then fails to stop the container, too.
 func (r *Runtime) stopSignal(ctx context.Context, c *connection, l listed, s *runtimeapi.ContainerStatus) (evidence.Signal, error) {
-	// containerd before 2.1 does not return it; later ones do not for a
+	// containerd before 2.3 does not return it; later ones do not for a
 	// STOPSIGNAL that is a number.
 	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return parseCRISignal(sig), nil
