@@ -151,7 +151,7 @@ func TestDisconnected(t *testing.T) {
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill"}}
 		}, "", "", false, ""},
 		"the kubelet has tried":   {20 * time.Second, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }, "", "", false, ""},
-		"the shim is silent":      {20 * time.Second, func(p *evidence.Pod) { p.Containers[0].Task.UnansweredSince = p.Time }, "", "", false, ""},
+		"the shim is silent":      {20 * time.Second, func(p *evidence.Pod) { p.Lack(evidence.Shims, "no answer") }, "", "", false, ""},
 		"containerd is silent":    {20 * time.Second, func(p *evidence.Pod) { p.Node.Containerd.Error = "no answer" }, "", "", false, ""},
 		"a static pod":            {20 * time.Second, func(p *evidence.Pod) { p.Mirror = true }, "", "", false, ""},
 		"the Node was not read":   {20 * time.Second, func(p *evidence.Pod) { p.Lack(evidence.NodeObject, "refused") }, "", "", false, ""},

@@ -112,6 +112,7 @@ func TestKubeletLate(t *testing.T) {
 		"alone":                        {late, func(*evidence.Pod) {}, unseen, false},
 		"alone, and soon":              {61 * s, func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-30 * s) }, "", false},
 		"alone, heard again":           {late, ready(2 * s), "", false},
+		"alone, and a silent shim":     {late, func(p *evidence.Pod) { p.Lack(evidence.Shims, "no answer") }, "", false},
 		"alone, and started anew":      {late, started(5 * s), "", false},
 		"alone, and refused": {late, func(p *evidence.Pod) {
 			p.Refusal = &evidence.Refusal{Webhook: "b.test", Code: "403", At: p.Time.Add(-time.Minute)}

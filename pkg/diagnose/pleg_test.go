@@ -136,7 +136,7 @@ func TestPLEGUnhealthy(t *testing.T) {
 		}, "", "", false, ""},
 		"deleted after the last list, with a silent shim": {5 * time.Minute, func(p *evidence.Pod) {
 			lateList(p, -time.Second)
-			p.Containers[0].Task.UnansweredSince = p.Time.Add(-time.Second)
+			p.Lack(evidence.Shims, "no answer")
 		}, "", "", false, ""},
 		"deleted after the last list, the containers not known": {5 * time.Minute, func(p *evidence.Pod) {
 			lateList(p, -time.Second)

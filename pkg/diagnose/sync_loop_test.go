@@ -96,7 +96,7 @@ func TestSyncLoopStalled(t *testing.T) {
 		}, "", false, nil},
 		"the container has ended": {70 * time.Second, func(p *evidence.Pod) { p.Tasks, p.Containers[0].State = nil, evidence.StateExited }, "", false, nil},
 		"a container starts":      {70 * time.Second, func(p *evidence.Pod) { p.Containers[0].Running, p.Containers[0].Waiting = false, true }, "", false, nil},
-		"the shim is silent":      {70 * time.Second, func(p *evidence.Pod) { p.Containers[0].Task.UnansweredSince = p.Time.Add(-20 * time.Second) }, "", false, nil},
+		"the shim is silent":      {70 * time.Second, func(p *evidence.Pod) { p.Lack(evidence.Shims, "no answer") }, "", false, nil},
 		"containerd is silent":    {70 * time.Second, func(p *evidence.Pod) { p.Node.Containerd.Error = "no answer" }, "", false, nil},
 		"a command of runc runs": {70 * time.Second, func(p *evidence.Pod) {
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill"}}

@@ -127,15 +127,7 @@ func untouched(p *View) bool {
 // about the pod, nor has the kubelet told that it has tried to stop it.
 func RuntimeIdle(p *View) bool {
 	c := &p.Node.Containerd
-	if c.Error != "" || c.Refused || !c.UnansweredSince.IsZero() || len(p.RuntimeCommands) > 0 || len(p.KillFailures) > 0 {
-		return false
-	}
-	for i := range p.Containers {
-		if !p.Containers[i].Task.UnansweredSince.IsZero() {
-			return false
-		}
-	}
-	return true
+	return c.Error == "" && !c.Refused && c.UnansweredSince.IsZero() && !Missing(p, evidence.Shims) && len(p.RuntimeCommands) == 0 && len(p.KillFailures) == 0
 }
 
 // relists is longer than a kubelet takes to say that its list is a fresh one again when containerd
