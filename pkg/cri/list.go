@@ -89,7 +89,8 @@ const sandboxRecords = `labels."io.cri-containerd.kind"==sandbox,labels."` + pod
 const unlistedAfter = 10 * time.Second
 
 // unlisted returns the sandboxes of a pod that are being created: the CRI plugin lists one when its
-// container has been started, and containerd has a record of that from before runc creates it. A
+// container has been started, and containerd has a record of that from before runc creates it, and
+// before 2.0 from before its network is set up. A
 // sandbox that has ended is made anew when all that was in it has ended. One that is older than what
 // is listed is none of these: containerd has lost it.
 func (r *Runtime) unlisted(ctx context.Context, c *connection, p *evidence.Pod, known []listed) ([]listed, error) {

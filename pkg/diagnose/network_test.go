@@ -195,6 +195,9 @@ func TestNetwork(t *testing.T) {
 			p.Containers[0].Waiting, p.Containers[0].Exit = false, new(evidence.Exit)
 			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
 		}), "CNIAddHanging: No program of the pod runs: its sandbox is being re-created"},
+		"containerd has a record of the sandbox before": {setUp(61*time.Second, func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateCreated})
+		}), "CNIAddHanging: No program of the pod has run yet"},
 		"of a pod that ran nothing is known": {setUp(61*time.Second, func(p *evidence.Pod) { p.Phase = "Running" }), "CNIAddHanging: No " +
 			"program of the pod runs: its sandbox is being re-created"},
 		"the kubelet may not know of the deletion": {setUp(61*time.Second, func(p *evidence.Pod) {

@@ -139,12 +139,16 @@ func sandboxesAlone(p *evidence.Pod, tasks []kernfile.TaskStatus) []string {
 
 // mayBeSetUp reports whether containerd may be setting up the network of a sandbox of the pod: it
 // does that before it starts the sandbox, and the kubelet has it done when nothing of the pod runs.
-// A sandbox of before, and its containers, have ended then.
+// A sandbox of before, and its containers, have ended then. Before 2.0 containerd has a record of
+// the new one by then, which says that it is being created (RunPodSandbox, pkg/cri/server/sandbox_run.go).
 func mayBeSetUp(p *evidence.Pod, tasks []kernfile.TaskStatus) bool {
 	if _, unknown := p.Missing[evidence.Containers]; unknown || p.Overdue() <= 0 || p.ContainersEnded() {
 		return false
 	}
-	return !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.State != "" && c.State != evidence.StateExited }) &&
+	live := func(c evidence.Container) bool {
+		return c.State != "" && c.State != evidence.StateExited && (c.Kind != evidence.Sandbox || c.State != evidence.StateCreated)
+	}
+	return !slices.ContainsFunc(p.Containers, live) &&
 		!slices.ContainsFunc(tasks, func(t kernfile.TaskStatus) bool { return t.State != evidence.Zombie })
 }
 

@@ -94,12 +94,17 @@ wait`)
 	if found := up(func(p *evidence.Pod) { p.Containers = nil }, nil); len(found) != 2 {
 		t.Errorf("of the first sandbox: %+v", found)
 	}
+	if found := up(func(p *evidence.Pod) {
+		p.Containers = append(p.Containers, evidence.Container{Kind: evidence.Sandbox, ID: "second", State: evidence.StateCreated})
+	}, nil); len(found) != 2 {
+		t.Errorf("of a sandbox of which containerd has a record before: %+v", found)
+	}
 	for name, got := range map[string][]kernfile.TaskStatus{
 		"a process of the pod lives": up(func(*evidence.Pod) {}, lives),
 		"inside the grace period":    up(func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Minute) }, nil),
 		"a pod without a plugin":     up(func(p *evidence.Pod) { p.UID = "0ther" }, nil),
 		"a sandbox runs":             up(func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }, nil),
-		"a sandbox is being created": up(func(p *evidence.Pod) { p.Containers[1].State = evidence.StateCreated }, nil),
+		"a container is created":     up(func(p *evidence.Pod) { p.Containers[0].State = evidence.StateCreated }, nil),
 		"all containers have ended":  up(func(p *evidence.Pod) { p.Phase = "Failed" }, nil),
 		"containerd did not tell":    up(func(p *evidence.Pod) { p.Lack(evidence.Containers, "x") }, nil),
 	} {

@@ -48,7 +48,8 @@ var CNIAddHanging = &diagnose.Rule{
 			"A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment (/proc/PID/environ).",
 			"It was started more than " + fact.Plugin.String() + " ago.",
 			"It has not been killed: containerd kills it when the kubelet has given up.",
-			"The pod has no running process, and every container of the pod that containerd knows has exited.",
+			"The pod has no running process, and every container of the pod that containerd knows has exited. Before 2.0, containerd " +
+				"also knows the sandbox that is being created.",
 			"What the plugin waits for is the system call that its last descendant sleeps in. " +
 				"The line of descendants is followed as long as each process has one child.",
 		},
@@ -66,7 +67,9 @@ var CNIAddHanging = &diagnose.Rule{
 		found := hanging(p, p.NetworkSetup, fact.Plugin.With(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
 		for i := range found.Found {
 			// containerd may not know the containers that ran any more, as after crictl rmp.
-			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {
+			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+				return c.ID != "" && (c.Kind != evidence.Sandbox || c.State != evidence.StateCreated) || c.Exit != nil
+			}) {
 				found.Found[i].Variants = []string{began}
 			}
 		}
