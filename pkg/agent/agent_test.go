@@ -784,6 +784,36 @@ func TestHealthTellsAStuckLoop(t *testing.T) {
 	})
 }
 
+// A round of many pods may take minutes: while its looks return, the loop moves.
+func TestHealthDuringALongRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.Workers = 1
+		var pods []*corev1.Pod
+		for i := range 60 {
+			pods = append(pods, terminating(types.UID(fmt.Sprint(i)), time.Now(), 0))
+		}
+		b.set(pods)
+		b.gather = func(context.Context, *evidence.Pod) { time.Sleep(b.Timeout) }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		for at := range 500 {
+			time.Sleep(time.Second)
+			if err := b.Health(); err != nil {
+				t.Fatalf("unhealthy after %d s: %v", at+1, err)
+			}
+		}
+		b.mu.Lock()
+		if len(b.reports) < 40 || b.lost > 0 || len(b.periods) > 0 {
+			t.Errorf("%d pods were reported, %d looks lost, %d rounds ended", len(b.reports), b.lost, len(b.periods))
+		}
+		b.mu.Unlock()
+		cancel()
+		<-done
+	})
+}
+
 // A panic in one pod's diagnosis leaves the other pods their verdicts.
 func TestPanicIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
