@@ -99,3 +99,28 @@ func TestScriptIsOurs(t *testing.T) {
 		}
 	}
 }
+
+// A pod that would be deleted but for one name that the API server does not take is left out.
+func TestScriptTakesNamesOnly(t *testing.T) {
+	for field, set := range map[string]func(*corev1.Pod, string){
+		"name":      func(p *corev1.Pod, s string) { p.Name = s },
+		"namespace": func(p *corev1.Pod, s string) { p.Namespace = s },
+		"UID":       func(p *corev1.Pod, s string) { p.UID = types.UID(s) },
+		"node":      func(p *corev1.Pod, s string) { p.Spec.NodeName = s },
+	} {
+		script := func(text string) string {
+			v := view(node(corev1.ConditionUnknown, 4*time.Minute), pod(time.Hour, func(p *corev1.Pod) { set(p, text) }))
+			var b strings.Builder
+			Script(&b, v.Pods[0].Spec.NodeName, "", Judge(v), v)
+			return b.String()
+		}
+		if got := script("n1"); !strings.Contains(got, "delete --raw") {
+			t.Fatalf("a plain %s is left out:\n%s", field, got)
+		}
+		for what, text := range hostile.Texts() {
+			if got := script(text); strings.Contains(got, "delete --raw") || !strings.Contains(got, "its name is none that the API server takes") {
+				t.Errorf("%s as %s: %.400q", what, field, got)
+			}
+		}
+	}
+}
