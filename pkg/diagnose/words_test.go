@@ -329,7 +329,9 @@ func TestWordings(t *testing.T) {
 			[]string{"thread 8 (dd) has a pending SIGKILL but is in D state: it waits in the kernel (ep_poll)", "/proc/8/stack", "1 thread of this pod cannot exit"},
 		},
 		"no function": {
-			"StuckInExec", diagnose.Finding{Container: "main", Objects: objects{Process: shim, Thread: &diagnose.Thread{TID: 8, Comm: "dd"}, Alike: 3}},
+			"StuckInExec", diagnose.Finding{Container: "main", Variants: []string{"Unreadable"}, Objects: objects{
+				Process: shim, Thread: &diagnose.Thread{TID: 8, Comm: "dd"}, Alike: 3,
+			}},
 			[]string{"container main: process 7 (dd) is stuck in execve and cannot be killed: what it waits for could not be read", "read " +
 				"only status and comm in /proc/7:",
 				"Process 7 is past the point of no return in execve: its old program is gone, and SIGKILL takes effect only after it. Reads of " +

@@ -14,12 +14,15 @@ import (
 )
 
 // A node full of tasks in state D costs a bounded list, in which those of the kernel
-// all are.
+// all are, also when they come last. The kernel lists processes by their numbers; a directory
+// of the test has an order of its own.
 func TestBlockedTasksAreBounded(t *testing.T) {
 	root := t.TempDir()
 	files := make(map[string]string)
+	var pids []int
 	add := func(pid int, kernel string) {
-		files[fmt.Sprintf("proc/%d/status", pid)] = fmt.Sprintf("Name:\tx\nState:\tD (disk "+
+		pids = append(pids, pid)
+		files[fmt.Sprintf("%d/status", pid)] = fmt.Sprintf("Name:\tx\nState:\tD (disk "+
 			"sleep)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nNSpid:\t%d\nThreads:\t1\n%s", pid, pid, pid, kernel)
 	}
 	for i := range maxBlockedKept + 100 {
@@ -27,8 +30,9 @@ func TestBlockedTasksAreBounded(t *testing.T) {
 	}
 	add(5000, "Kthread:\t1\n")
 	kerneltest.Tree(t, root, files)
-	h := &Host{Proc: filepath.Join(root, "proc")}
-	got, _, err := h.Round().ReadBlocked(t.Context())
+	r := (&Host{Proc: root}).Round()
+	r.pids = func() ([]int, error) { return pids, nil }
+	got, _, err := r.ReadBlocked(t.Context())
 	if err != nil || len(got) != maxBlockedKept+1 || !got[len(got)-1].Kernel {
 		t.Errorf("%d tasks, the last one %+v, %v", len(got), got[len(got)-1], err)
 	}

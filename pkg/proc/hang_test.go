@@ -50,27 +50,18 @@ func waitFor(t *testing.T, tid int, fn string) {
 	})
 }
 
-// A process stuck inside execve hangs every reader of its stat file, and of
-// most others. The readings must come back in time, say which file hung, cost
+// A process that is stuck inside execve with its exec_update_lock hangs every reader of its
+// stack file, and of most others. The readings must come back in time, say which file hung, cost
 // the agent no thread, and leave the helper fit for the next task.
 func TestHangInExecve(t *testing.T) {
 	requireFUSE(t)
 	pod, h := newTestPod(t), newHost(t)
-	s := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "exec flush")
-	pid := s.number(t, "exec")
+	s := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "exec-aio dread")
+	pid := s.number(t, "exec-aio")
 	healthy := start(t, 0, "sleep").pid()
 	pod.add(t, pid)
 	pod.add(t, healthy)
-	// It is inside execve when its other threads are gone, which nothing but this tells
-	// that does not hang. It sleeps so that signals wake it, unless one of the Go
-	// runtime's own was pending already.
-	kerneltest.Eventually(t, "stuck inside execve", func() bool {
-		k := stateOf(t, pid)
-		time.Sleep(100 * time.Millisecond)
-		now := stateOf(t, pid)
-		return k.Threads == 1 && k.State == now.State && now.Switches == k.Switches &&
-			(k.State == evidence.Sleeping || k.State == evidence.Uninterruptible)
-	})
+	stuckInExecve(t, pid)
 	// A plain SIGKILL makes it a suspect, and it does not die of it.
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -85,7 +76,7 @@ func TestHangInExecve(t *testing.T) {
 		t.Fatalf("task %+v, probe %+v", k, k.Probe)
 	}
 	// Kernels before the series of May 2026 lock stack and syscall only.
-	if kernelLocksStat(t) && k.Probe.Hung[0] != "stat" {
+	if first := k.Probe.Hung[0]; first != "stat" && hangs(t, pid, "stat", time.Second) || !hangs(t, pid, first, time.Second) {
 		t.Errorf("hung %v", k.Probe.Hung)
 	}
 
@@ -136,6 +127,67 @@ func TestHangInExecve(t *testing.T) {
 	// Everything is let go once the file system answers.
 	s.in.Close()
 	kerneltest.Eventually(t, "release", func() bool { return stateOf(t, pid).TID == 0 })
+}
+
+// A process that is stuck inside execve because a file of it cannot be closed is seen to be there:
+// its stack tells, or, on kernels that take exec_update_lock before they close files, that files hang.
+func TestCloseInExecve(t *testing.T) {
+	requireFUSE(t)
+	pod, h := newTestPod(t), newHost(t)
+	pid := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "exec flush").number(t, "exec")
+	pod.add(t, pid)
+	stuckInExecve(t, pid)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	kerneltest.Eventually(t, "state D", func() bool { return stateOf(t, pid).State == evidence.Uninterruptible })
+	k := taskOf(t, pod.read(t, h).Tasks, pid)
+	if k.Probe == nil || slices.Contains(k.Probe.Stack, "begin_new_exec") == (len(k.Probe.Hung) > 0) {
+		t.Fatalf("task %+v, probe %+v", k, k.Probe)
+	}
+	if hung := hangs(t, pid, "stack", time.Second); hung != (len(k.Probe.Hung) > 0) {
+		t.Errorf("a reader of stack hangs: %v, probe %+v", hung, k.Probe)
+	}
+}
+
+// stuckInExecve waits until a process is stuck inside execve: its other threads are gone, which nothing
+// but this tells that does not hang. It may sleep so that signals wake it, unless one of the Go
+// runtime's own was pending already.
+func stuckInExecve(t *testing.T, pid int) {
+	t.Helper()
+	kerneltest.Eventually(t, "stuck inside execve", func() bool {
+		k := stateOf(t, pid)
+		time.Sleep(100 * time.Millisecond)
+		now := stateOf(t, pid)
+		return k.Threads == 1 && k.State == now.State && now.Switches == k.Switches &&
+			(k.State == evidence.Sleeping || k.State == evidence.Uninterruptible)
+	})
+}
+
+// hangs reports whether a file or directory of a process hangs its reader, which is a process of its
+// own that can be left behind.
+func hangs(t *testing.T, pid int, name string, limit time.Duration) bool {
+	t.Helper()
+	program := "cat"
+	if name == "task" {
+		program = "ls"
+	}
+	cmd := exec.Command(program, filepath.Join("/proc", strconv.Itoa(pid), name))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // a task that has left its namespaces has no mountinfo
+		close(done)
+	}()
+	select {
+	case <-done:
+		return false
+	case <-time.After(limit):
+		_ = cmd.Process.Kill()
+		return true
+	}
 }
 
 // An epoll instance that waits for a FUSE daemon hangs whoever reads the fdinfo of
@@ -237,9 +289,9 @@ func waits(t *testing.T, pid int, fn string) bool {
 func TestFilesThatDoNotHang(t *testing.T) {
 	requireFUSE(t)
 	epoll := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-epoll", "1")
-	dead := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "exec flush", "close flush", "read dread")
+	dead := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "exec flush", "exec-aio dread", "close flush", "read dread")
 	pids := map[string]int{"epoll": epoll.number(t, "epoll0")}
-	for _, op := range []string{"exec", "close", "read"} {
+	for _, op := range []string{"exec", "exec-aio", "close", "read"} {
 		pids[op] = dead.number(t, op)
 	}
 	kerneltest.Eventually(t, "stuck", func() bool {
@@ -257,49 +309,19 @@ func TestFilesThatDoNotHang(t *testing.T) {
 				}
 			}
 			for _, name := range files {
-				// In a process of its own, which can be left behind.
-				cmd := exec.Command("cat", filepath.Join("/proc", own, name))
-				if name == "task" {
-					cmd.Args[0], cmd.Path = "ls", "/bin/ls"
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				done := make(chan struct{})
-				go func() {
-					_ = cmd.Wait() // a task that has left its namespaces has no mountinfo
-					close(done)
-				}()
-				select {
-				case <-done:
-				case <-time.After(30 * time.Second):
+				if hangs(t, pid, name, 30*time.Second) {
 					t.Errorf("%s of a task stuck in %s hangs its reader", name, op)
-					_ = cmd.Process.Kill()
 				}
 			}
 		}
 	}
 	read()
-	if err := syscall.Kill(pids["exec"], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pids["read"], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	for _, op := range []string{"exec", "exec-aio", "read"} {
+		if err := syscall.Kill(pids[op], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
 	}
 	read()
-}
-
-// kernelLocksStat tells whether reading stat of a task inside execve hangs on
-// this kernel.
-func kernelLocksStat(t *testing.T) bool {
-	t.Helper()
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
-	var major, minor, patch int
-	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d.%d", &major, &minor, &patch)
-	return major > 6 || major == 6 && (minor > 18 || minor == 18 && patch >= 40)
 }
 
 func TestCulpritFUSE(t *testing.T) {

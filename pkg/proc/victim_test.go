@@ -167,9 +167,18 @@ func victim(what string, args []string) error {
 		return err
 	case "exec":
 		onLeader()
-		// The descriptor is closed inside execve, by which time the process
-		// holds its exec_update_lock.
+		// The descriptor is closed inside execve. The process holds its exec_update_lock by then
+		// or does not, by the version of the kernel (fs/exec.c, do_close_on_exec).
 		if _, err := unix.Open(args[0], unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		ready()
+		return unix.Exec("/bin/sleep", []string{"sleep", "3600"}, nil)
+	case "exec-aio":
+		onLeader()
+		// The end of the read is waited for inside execve, by which time the process holds its
+		// exec_update_lock on all kernels (fs/exec.c, exec_mmap; fs/aio.c, exit_aio).
+		if err := beginRead(args[0]); err != nil {
 			return err
 		}
 		ready()
@@ -299,6 +308,35 @@ func victim(what string, args []string) error {
 		return sceneMounts(args)
 	default:
 		return fmt.Errorf("no victim is called %q", what)
+	}
+	return nil
+}
+
+// beginRead begins an asynchronous read, which goes on when it returns.
+func beginRead(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	var ring uintptr
+	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, 1, uintptr(unsafe.Pointer(&ring)), 0); errno != 0 {
+		return os.NewSyscallError("io_setup", errno)
+	}
+	buf := make([]byte, 4096)
+	// linux/aio_abi.h; the zero opcode is IOCB_CMD_PREAD.
+	request := &struct {
+		data         uint64
+		key, rwFlags uint32
+		opcode       uint16
+		priority     int16
+		fd           uint32
+		buf, size    uint64
+		offset       int64
+		_            uint64
+		flags, event uint32
+	}{fd: uint32(fd), buf: uint64(uintptr(unsafe.Pointer(&buf[0]))), size: uint64(len(buf))}
+	if _, _, errno := unix.Syscall(unix.SYS_IO_SUBMIT, ring, 1, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return os.NewSyscallError("io_submit", errno)
 	}
 	return nil
 }
@@ -537,7 +575,10 @@ func sceneFUSE(victims []string) error {
 	}
 	defer unix.Unmount(conns, unix.MNT_DETACH)
 	dead := &deadFS{fuse.NewDefaultRawFileSystem(), make(chan struct{})}
-	server, err := fuse.NewServer(dead, dir, &fuse.MountOptions{Name: "dead", FsName: "nowhere", DirectMountStrict: true, DirectMount: true})
+	server, err := fuse.NewServer(dead, dir, &fuse.MountOptions{
+		Name: "dead", FsName: "nowhere", DirectMountStrict: true, DirectMount: true,
+		ExtraCapabilities: fuse.CAP_ASYNC_DIO, // without it beginRead would wait
+	})
 	if err != nil {
 		return err
 	}

@@ -152,8 +152,8 @@ func zombieLeader() bed.Scenario {
 	return s
 }
 
-// execStuck needs a kernel that tells the stack of a thread that executes a program:
-// later ones do not (exec_update_lock).
+// execStuck needs a kernel that tells the stack of a thread that executes a program: those
+// that close files under exec_update_lock do not (fs/exec.c, do_close_on_exec).
 func execStuck() bed.Scenario {
 	s := onFUSE("exec-stuck", "a process executes a program, and a FUSE daemon does not answer the close that is part of it", "exec", "flush")
 	const executes = "for t in $(tasks); do timeout -s KILL 2 cat /proc/$t/stack | grep -q begin_new_exec && exit 0; done\n"

@@ -186,6 +186,11 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Text: "what it waits for could not be read"},
 	},
 	"unless": {{Variant: variantByPath, Text: "; it was opening a file below {point}, unless a symbolic link leads elsewhere"}, {Text: ""}},
+	// Who has read the stack had the lock for which these reads wait (lock_trace).
+	"unreadable": {
+		{Variant: variantUnreadable, Text: "Reads of stat, wchan or stack of process {pid} may hang, and so may ps, top, lsof and runc"},
+		{Text: ""},
+	},
 	"stays": {
 		{Variant: variantGVisor, Text: "gVisor thread {thread} ({comm}) serves a program of the pod and is in D state; SIGKILL cannot end the program"},
 		{Text: "thread {thread} ({comm}{ring}) has a pending SIGKILL but is in D state"},
@@ -269,13 +274,14 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 }
 
 const (
-	variantDead    = "Dead"    // a block device that has requests in flight and completes none
-	variantIdle    = "Idle"    // a block device that has no requests in flight
-	variantByPath  = "ByPath"  // a mount that only the path of a blocked open leads to
-	variantProxy   = "Proxy"   // a server whose address is one of the node itself
-	variantForeign = "Foreign" // a process that was put into the pod's cgroup from outside
-	variantRing    = "Ring"    // a thread that io_uring has started
-	variantGVisor  = "GVisor"  // a thread of gVisor, which has got no SIGKILL
+	variantDead       = "Dead"       // a block device that has requests in flight and completes none
+	variantIdle       = "Idle"       // a block device that has no requests in flight
+	variantByPath     = "ByPath"     // a mount that only the path of a blocked open leads to
+	variantProxy      = "Proxy"      // a server whose address is one of the node itself
+	variantForeign    = "Foreign"    // a process that was put into the pod's cgroup from outside
+	variantRing       = "Ring"       // a thread that io_uring has started
+	variantUnreadable = "Unreadable" // a task whose stack cannot be read, as others' reads of it hang too
+	variantGVisor     = "GVisor"     // a thread of gVisor, which has got no SIGKILL
 )
 
 // ofNoContainer reports whether a task is in the pod's own cgroup, or in one below it that is no container's. Neither the kubelet nor the

@@ -18,15 +18,17 @@ var StuckInExec = &diagnose.Rule{
 		Seen: []string{
 			"{asleep}",
 			"Process {pid} is past the point of no return in execve: its old program is gone, and SIGKILL takes effect only after it",
-			"Reads of stat, wchan or stack of process {pid} may hang, and so may ps, top, lsof and runc",
+			"{unreadable}",
 			"{fstype} is mounted at {point}{about}",
 			"Threads of the kernel hang on device {device} too",
 			"In addition, {threads} of this pod cannot exit",
 		},
 		Meaning: "The process was executing another program (execve). The old program is gone already. " +
-			"Before the new one starts, the kernel closes the files marked close-on-exec. One of them cannot be closed, because " +
-			"what is behind it does not respond. " +
-			"On many kernels, reads of /proc/PID/stat, wchan, stack or the links of such a process wait too: ps, top and runc hang on it.",
+			"Before the new one starts, the kernel closes the files marked close-on-exec, and waits for the old program's asynchronous I/O (AIO). " +
+			"One of these does not end, because what is behind it does not respond. " +
+			"While the process holds its exec_update_lock, reads of its stat, wchan, stack or links in /proc wait too: ps, top and " +
+			"runc hang on it. It always holds the lock while it waits for AIO. While it closes files it does not on some kernels, such as " +
+			"6.1.192 and 6.12.117.",
 		Evidence: []string{
 			"The kernel stack of the task goes through begin_new_exec.",
 			"Or the read of stat, wchan, stack or syscall in /proc/PID did not return, while the read of status did. It is then " +
@@ -52,6 +54,7 @@ var StuckInExec = &diagnose.Rule{
 			if found[i].Objects.Thread.Function == "" {
 				// No family: its remedy would tell the reader to read the same files.
 				found[i].Family, found[i].Confidence = "", diagnose.Inferred
+				found[i].Variants = append(found[i].Variants, variantUnreadable)
 			}
 		}
 		return diagnose.Found(found...)

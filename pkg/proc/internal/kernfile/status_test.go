@@ -2,7 +2,6 @@ package kernfile
 
 import (
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -90,10 +89,7 @@ func FuzzParseStatus(f *testing.F) {
 }
 
 func BenchmarkParseStatus(b *testing.B) {
-	text, err := os.ReadFile("testdata/status_odd_comm")
-	if err != nil {
-		b.Fatal(err)
-	}
+	text := kerneltest.File(b, "status_odd_comm")
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := ParseStatus(text); err != nil {
