@@ -58,7 +58,7 @@ RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
 .PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
-.PHONY: plugin krew chart dashboards
+.PHONY: plugin krew chart dashboards proc-tests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,7 +81,7 @@ race: $(PROMTOOL) $(PROMTOOL3) $(CHART_TOOLS) ## unit tests and those on this ma
 	cd test/prometheus && go test ./...
 
 # UPDATE=1 NAME='why-*' writes test/e2e/testdata again.
-e2e: image $(PROGRAMS) $(CHART_TOOLS) $(PROMTOOL) $(if $(findstring chart,$(NAME))$(FAILED),$(PREVIOUS_IMAGE)) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
+e2e: image $(PROGRAMS) $(CHART_TOOLS) $(PROMTOOL) $(if $(findstring chart,$(NAME))$(FAILED),$(PREVIOUS_IMAGE)) $(if $(findstring proc,$(NAME))$(FAILED),proc-tests) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
 		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' NODEAGENT_UPDATE='$(UPDATE)' \
@@ -112,7 +112,7 @@ tapes: ## record anew what test/tape runs again: NAME='ignores-term' records ano
 
 matrix: TAPE := 1
 matrix: export NODEAGENT_TAPES := $(TAPES)
-matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) $(CHART_TOOLS) $(PROMTOOL) $(PREVIOUS_IMAGE) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) $(CHART_TOOLS) $(PROMTOOL) $(PREVIOUS_IMAGE) proc-tests bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
 	$(if $(PART),,go test -count=1 ./test/tape -tapes $(TAPES))
@@ -192,6 +192,10 @@ cluster-down: bin/cluster ## end it
 
 bin/victim: $(wildcard test/victim/*.go test/hostile/*.go) go.mod
 	go build -o $@ ./test/victim
+
+proc-tests: ## the tests of pkg/proc as static programs, bin/*.test, which run on the kernels of virtual machines
+	@rm -f bin/*.test
+	go test -c -ldflags '-s -w' -o bin/ ./pkg/proc/...
 
 # It is in the images with the programs of everyday images.
 bin/wrapper: $(wildcard test/everyday/wrapper/*.go) go.mod

@@ -427,7 +427,7 @@ func start(t testing.TB, namespaces uintptr, args ...string) *scene {
 			}
 			name, value, _ := strings.Cut(l, " ")
 			s.said[name] = value
-		case <-time.After(time.Minute):
+		case <-time.After(3 * time.Minute): // an emulated processor starts five processes in a second
 			_ = cmd.Process.Signal(syscall.SIGQUIT) // tells where it is
 			t.Fatalf("victim %v is not ready", args)
 		}

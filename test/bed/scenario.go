@@ -56,6 +56,9 @@ const (
 	ANode
 	// TheCluster is for what all nodes suffer from.
 	TheCluster
+	// AKernel is for what asks a kernel, and may hang it: on a virtual machine, and in the
+	// matrix on each of the kernels.
+	AKernel
 )
 
 // A Place is what an incident needs of its node.

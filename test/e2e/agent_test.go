@@ -40,6 +40,7 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"agent-ends-in-time": agentEnds,
 	"api-server-stopped": apiServerStopped,
 	"old-kernel":         oldKernel,
+	"proc-tests":         procTests,
 	"other-paths":        otherPaths,
 	"capabilities":       capabilities,
 	"chart-values":       chartValues,
@@ -50,15 +51,24 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"starved-node": starvedNode,
 }
 
+// onKernel is what a check about a kernel needs of its node.
+var onKernel = bed.Scenario{Place: bed.Place{Needs: []bed.Need{bed.Hang}, Alone: true}}
+
 // checkJob is a check on a node where an incident costs least, or on one that has nothing
-// else to do, or on the whole cluster.
-func checkJob(c *bed.Cluster, check bed.Check) job {
-	j := job{name: check.Name, wish: bed.Wish{Order: orderUsual}}
+// else to do, or on the whole cluster. It is not ok when no node offers what the check needs.
+func checkJob(c *bed.Cluster, check bed.Check) (j job, ok bool) {
+	j = job{name: check.Name, wish: bed.Wish{Order: orderUsual}}
 	switch check.On {
 	case bed.Nothing:
 		j.nodes = c.Nodes[:1]
 	case bed.ANode:
 		j.nodes, j.wish = c.For(bed.Scenario{Place: bed.Place{Alone: true}})[0], bed.Wish{Order: orderAlone, Alone: true}
+	case bed.AKernel:
+		places := c.For(onKernel)
+		if len(places) == 0 {
+			return j, false
+		}
+		j.nodes, j.wish = places[0], bed.Wish{Order: orderAlone, Alone: true}
 	case bed.TheCluster:
 	}
 	j.do = func(t *testing.T, turn *bed.Turn) {
@@ -68,7 +78,7 @@ func checkJob(c *bed.Cluster, check bed.Check) job {
 		}
 		try(t, table, row, func(x *trial) { checks[check.Name](x, n, turn) })
 	}
-	return j
+	return j, true
 }
 
 // starvedNode lets programs compute on all processors of the node, if it is not short

@@ -17,8 +17,8 @@ type phase struct {
 	nodes []string
 	// rows says on how many of its nodes an incident runs.
 	rows func(bed.Scenario) int
-	// checks reports whether the checks run too.
-	checks bool
+	// checks reports whether a check runs too.
+	checks func(bed.Check) bool
 }
 
 // phases are all incidents, each on the cheapest node that offers what it needs, and those
@@ -36,12 +36,14 @@ var phases = []phase{
 			}
 			return 1
 		},
-		checks: true,
+		checks: func(bed.Check) bool { return true },
 	},
 	{
 		name:  "cgroup-v1",
 		nodes: []string{"vm,cgroup=v1,psi=0"},
 		rows:  func(s bed.Scenario) int { return one(s.Everywhere || slices.Contains(s.Needs, bed.CgroupV1)) },
+		// The kernel is that of the phase before.
+		checks: func(bed.Check) bool { return false },
 	},
 	{
 		name:  "kernel-6.12",
@@ -49,6 +51,7 @@ var phases = []phase{
 		rows: func(s bed.Scenario) int {
 			return one(!slices.Contains(s.Needs, bed.CgroupV1) && (s.Everywhere || s.OnlyVM()))
 		},
+		checks: func(c bed.Check) bool { return c.On == bed.AKernel },
 	},
 }
 
@@ -77,8 +80,8 @@ func rows() []row {
 				of = append(of, row{i, s.Name, n})
 			}
 		}
-		if p.checks {
-			for _, check := range scenario.Checks() {
+		for _, check := range scenario.Checks() {
+			if p.checks(check) {
 				of = append(of, row{i, check.Name, 1})
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nodeagent-io/nodeagent/test/bed"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -15,6 +16,25 @@ func TestEveryIncidentIsInTheMatrix(t *testing.T) {
 	for _, s := range append(scenario.All(), scenario.Alone()...) {
 		if !runs[s.Name] {
 			t.Errorf("%s is in no phase", s.Name)
+		}
+	}
+}
+
+// What asks a kernel runs on each of them, any other check once.
+func TestEveryCheckIsInTheMatrix(t *testing.T) {
+	for _, check := range scenario.Checks() {
+		var on []string
+		for _, r := range rows() {
+			if r.name == check.Name {
+				on = append(on, phases[r.phase].name)
+			}
+		}
+		want := []string{"all"}
+		if check.On == bed.AKernel {
+			want = append(want, "kernel-6.12")
+		}
+		if !slices.Equal(on, want) {
+			t.Errorf("%s runs in %v, want %v", check.Name, on, want)
 		}
 	}
 }

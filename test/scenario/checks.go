@@ -34,6 +34,7 @@ func Checks() []bed.Check {
 			"each agent runs with the other one's policies"},
 		{Name: "chart-restricted", On: bed.TheCluster, Story: "the chart is installed with as little as it can work with, in a namespace of its own, " +
 			"and somebody has its token"},
+		{Name: "proc-tests", On: bed.AKernel, Story: "the unit tests of pkg/proc, which read real hung processes, run on the node's kernel"},
 		{Name: "starved-node", On: bed.TheCluster, Story: "a node has no processor to spare"},
 	}
 }
