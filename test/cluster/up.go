@@ -19,7 +19,7 @@ already keeps its nodes and gets those that it lacks.
 
 A vm is a virtual machine. A native node runs in namespaces of this machine, on its
 kernel and with its version of cgroups: fast, and nothing for what hangs a kernel.
-Options behind a comma: runc=1.1 or 1.4; of a vm also kernel=6.1 or 6.12, cgroup=v2
+Options behind a comma: containerd=2.4 or 2.2, runc=1.1 or 1.4; of a vm also kernel=6.1 or 6.12, cgroup=v2
 or v1 (only with kernel 6.1), memory=MB, psi=0 for a kernel that counts no pressure.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -2,7 +2,7 @@ package artefact
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,32 +12,40 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
 )
 
-// The versions of a cluster. The module files next to this one pin everything below them.
-const (
-	KubernetesVersion = "v1.36.3"
-	ContainerdVersion = "v2.4.2"
-)
+// KubernetesVersion is the version of a cluster. The module files in modules pin everything below it.
+const KubernetesVersion = "v1.36.3"
+
+// containerds are the versions of containerd that a node can have, by what state.Containerds calls them.
+// The module file of the default is containerd.mod, of another one containerd-VERSION.mod.
+var containerds = map[string]struct{ version, module string }{
+	"2.4": {"v2.4.2", "github.com/containerd/containerd/v2"},
+	"2.2": {"v2.2.9", "github.com/containerd/containerd/v2"},
+}
 
 // The module files are embedded as text: a folder with a go.mod of its own would
 // be cut out of this module.
 var (
-	//go:embed modules/kubernetes.mod
-	kubernetesMod string
-	//go:embed modules/kubernetes.sum
-	kubernetesSum string
-	//go:embed modules/containerd.mod
-	containerdMod string
-	//go:embed modules/containerd.sum
-	containerdSum string
-	//go:embed modules/runc.mod
-	runcMod string
-	//go:embed modules/runc.sum
-	runcSum string
+	//go:embed modules
+	modules embed.FS
 	//go:embed pause.go.txt
 	pauseSource string
 )
+
+// moduleFiles returns the module files of that name as go names them.
+func moduleFiles(name string) map[string]string {
+	files := map[string]string{}
+	for _, kind := range []string{"mod", "sum"} {
+		text, err := modules.ReadFile("modules/" + name + "." + kind)
+		if err != nil {
+			panic(err) // it is part of this program
+		}
+		files["go."+kind] = string(text)
+	}
+	return files
+}
 
 // program is one binary: its name and the package it is compiled from.
 type program struct{ name, pkg string }
@@ -57,7 +65,7 @@ func kubernetesBinaries() binaries {
 	b := binaries{
 		name:  "kubernetes",
 		takes: "6 minutes",
-		files: map[string]string{"go.mod": kubernetesMod, "go.sum": kubernetesSum},
+		files: moduleFiles("kubernetes"),
 		// Without a version in it a server calls itself v0.0.0, and clients refuse that.
 		ldflags: "-s -w -X " + version + ".gitVersion=" + KubernetesVersion +
 			" -X " + version + ".gitMajor=1 -X " + version + ".gitMinor=36 -X " + version + ".gitTreeState=clean",
@@ -69,15 +77,21 @@ func kubernetesBinaries() binaries {
 	return b
 }
 
-func containerdBinaries() binaries {
+// containerdBinaries are one of state.Containerds.
+func containerdBinaries(version string) binaries {
+	name := "containerd"
+	if version != state.Containerds[0] {
+		name += "-" + version
+	}
+	c := containerds[version]
 	b := binaries{
-		name:    "containerd",
+		name:    name,
 		takes:   "2 minutes",
-		files:   map[string]string{"go.mod": containerdMod, "go.sum": containerdSum},
-		ldflags: "-s -w -X github.com/containerd/containerd/v2/version.Version=" + ContainerdVersion,
+		files:   moduleFiles(name),
+		ldflags: "-s -w -X " + c.module + "/version.Version=" + c.version,
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-		b.programs = append(b.programs, program{name, "github.com/containerd/containerd/v2/cmd/" + name})
+		b.programs = append(b.programs, program{name, c.module + "/cmd/" + name})
 	}
 	return b
 }
@@ -88,7 +102,7 @@ func runcBinary() binaries {
 	return binaries{
 		name:     "runc",
 		takes:    "30 seconds",
-		files:    map[string]string{"go.mod": runcMod, "go.sum": runcSum},
+		files:    moduleFiles("runc"),
 		ldflags:  "-s -w -extldflags -static",
 		cgo:      "seccomp,netgo,osusergo,urfave_cli_no_docs",
 		programs: []program{{"runc", "github.com/opencontainers/runc"}},
@@ -142,9 +156,9 @@ func (m Maker) Kubernetes(ctx context.Context) (string, error) {
 	return m.compile(ctx, kubernetesBinaries())
 }
 
-// Containerd returns the folder with containerd, its shim and ctr.
-func (m Maker) Containerd(ctx context.Context) (string, error) {
-	return m.compile(ctx, containerdBinaries())
+// Containerd returns the folder with containerd, its shim and ctr, of one of state.Containerds.
+func (m Maker) Containerd(ctx context.Context, version string) (string, error) {
+	return m.compile(ctx, containerdBinaries(version))
 }
 
 // Runc returns the folder with the newer runc.

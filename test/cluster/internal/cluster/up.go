@@ -188,7 +188,7 @@ func (h Handle) artefacts(ctx context.Context, c *state.Cluster) error {
 		if p.Kubernetes, err = m.Kubernetes(groupCtx); err != nil {
 			return err
 		}
-		if p.Containerd, err = m.Containerd(groupCtx); err != nil {
+		if p.Containerd, err = m.Containerd(groupCtx, state.Containerds[0]); err != nil {
 			return err
 		}
 		if p.Runc, err = m.Runc(groupCtx); err != nil {
@@ -255,6 +255,9 @@ func (h Handle) start(ctx context.Context, c *state.Cluster, wanted []state.Spec
 // boot starts nodes. They are in the state file before they run, so that `down` finds
 // them whatever happens.
 func (h Handle) boot(ctx context.Context, c *state.Cluster, wanted []state.Spec, authority *pki.Authority) error {
+	if err := h.containerds(ctx, c, wanted); err != nil {
+		return err
+	}
 	ports, err := state.FreePorts(len(wanted))
 	if err != nil {
 		return err
@@ -276,6 +279,24 @@ func (h Handle) boot(ctx context.Context, c *state.Cluster, wanted []state.Spec,
 		if err := node.Start(ctx, h.Dir, *c, n, authority); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// containerds makes those that nodes want and that are not on their disk.
+func (h Handle) containerds(ctx context.Context, c *state.Cluster, wanted []state.Spec) error {
+	for _, s := range wanted {
+		if s.Containerd == state.Containerds[0] {
+			continue
+		}
+		dir, err := h.Maker().Containerd(ctx, s.Containerd)
+		if err != nil {
+			return err
+		}
+		if c.Containerds == nil {
+			c.Containerds = map[string]string{}
+		}
+		c.Containerds[s.Containerd] = dir
 	}
 	return nil
 }

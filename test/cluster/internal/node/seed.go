@@ -3,8 +3,8 @@ package node
 
 import (
 	"archive/tar"
-	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sort"
@@ -21,7 +21,8 @@ func seedFile(d state.Dir, n state.Node) string {
 }
 
 // writeSeed writes the node's second disk: a tar archive with all that is this
-// node's own. The node unpacks it before anything else starts.
+// node's own, which is containerd where it is not the disk's. The node unpacks it before
+// anything else starts.
 func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) error {
 	server := fmt.Sprintf("https://%s:%d", state.HostAddress, c.Ports.APIServer)
 	kubelet, err := a.Issue(pki.Identity{User: "system:node:" + n.Name, Groups: []string{"system:nodes"}})
@@ -47,8 +48,20 @@ func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) err
 		"etc/ssh/ssh_host_ed25519_key":         keys.hostPEM,
 		"root/.ssh/authorized_keys":            ssh.MarshalAuthorizedKey(keys.client.PublicKey()),
 	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
+	if err := writeArchive(seedFile(d, n), files, c.Containerds[n.Spec.Containerd]); err != nil {
+		return fmt.Errorf("write configuration of %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// writeArchive writes a tar archive of files, and of the programs in a folder, "" for none, which go to /usr/local/bin.
+func writeArchive(to string, files map[string][]byte, programs string) error {
+	archive, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	w := tar.NewWriter(archive)
 	var names []string
 	for name := range files {
 		names = append(names, name)
@@ -62,24 +75,53 @@ func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) err
 			return err
 		}
 	}
+	if programs != "" {
+		if err := addPrograms(w, programs); err != nil {
+			return err
+		}
+	}
 	if err := w.Close(); err != nil {
 		return err
 	}
-	// A disk has whole sectors.
-	if rest := archive.Len() % 4096; rest != 0 {
-		archive.Write(make([]byte, 4096-rest))
+	size, err := archive.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
 	}
-	if err := os.WriteFile(seedFile(d, n), archive.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("write configuration of %s: %w", n.Name, err)
+	// A disk has whole sectors.
+	if err := archive.Truncate((size + 4095) / 4096 * 4096); err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+func addPrograms(w *tar.Writer, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue // of the compiler
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: "usr/local/bin/" + e.Name(), Mode: 0o755, Size: int64(len(data))}); err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // nodeEnv is what the units of a node read. Its labels tell what it is: kind,
-// version of runc.
+// versions of containerd and runc.
 func nodeEnv(n state.Node) []byte {
-	return fmt.Appendf(nil, "NODE_NAME=%s\nNODE_ADDRESS=%s\nHOST_ADDRESS=%s\nRUNC=%s\nNODE_LABELS=nodeagent.test/kind=%s,nodeagent.test/runc=%s\n",
-		n.Name, n.Address, state.HostAddress, n.Spec.Runc, n.Spec.Kind, n.Spec.Runc)
+	return fmt.Appendf(nil, "NODE_NAME=%s\nNODE_ADDRESS=%s\nHOST_ADDRESS=%s\nRUNC=%s\nNODE_LABELS=nodeagent.test/kind=%s,nodeagent.test/containerd=%s,nodeagent.test/runc=%s\n",
+		n.Name, n.Address, state.HostAddress, n.Spec.Runc, n.Spec.Kind, n.Spec.Containerd, n.Spec.Runc)
 }
 
 func cniConfig(n state.Node) string {

@@ -16,19 +16,22 @@ const (
 	Native = "native"
 )
 
-// The kernels and the versions of runc that a node's disk holds, the default first.
+// The kernels and the versions of runc that a node's disk holds, and those of containerd, the default first. The disk
+// holds that one alone; a node that is to have another one gets it beside its configuration.
 var (
-	Kernels = []string{"6.1", "6.12"}
-	Runcs   = []string{"1.1", "1.4"}
+	Kernels     = []string{"6.1", "6.12"}
+	Containerds = []string{"2.4", "2.2"}
+	Runcs       = []string{"1.1", "1.4"}
 )
 
 // A Spec says what kind of node is wanted.
 type Spec struct {
-	Kind     string `json:"kind"`
-	Runc     string `json:"runc"`
-	Cgroup   string `json:"cgroup,omitempty"`   // v1 or v2; a native node has this machine's
-	Kernel   string `json:"kernel,omitempty"`   // of a virtual machine
-	MemoryMB int    `json:"memoryMB,omitempty"` // of a virtual machine
+	Kind       string `json:"kind"`
+	Containerd string `json:"containerd"`
+	Runc       string `json:"runc"`
+	Cgroup     string `json:"cgroup,omitempty"`   // v1 or v2; a native node has this machine's
+	Kernel     string `json:"kernel,omitempty"`   // of a virtual machine
+	MemoryMB   int    `json:"memoryMB,omitempty"` // of a virtual machine
 	// NoPSI reports whether the kernel of a virtual machine does not count pressure (psi=0), as on RHEL 8 and 9.
 	NoPSI bool `json:"noPSI,omitempty"`
 }
@@ -36,7 +39,7 @@ type Spec struct {
 // ParseSpec reads KIND[,KEY=VALUE...], such as vm,kernel=6.12,runc=1.4.
 func ParseSpec(text string) (Spec, error) {
 	kind, rest, _ := strings.Cut(text, ",")
-	s := Spec{Kind: kind, Runc: Runcs[0]}
+	s := Spec{Kind: kind, Containerd: Containerds[0], Runc: Runcs[0]}
 	switch kind {
 	case VM:
 		s.Cgroup, s.Kernel, s.MemoryMB = "v2", Kernels[0], 3072
@@ -68,10 +71,13 @@ func (s *Spec) set(option string) error {
 		}
 		return nil
 	}
-	if s.Kind == Native && key != "runc" {
-		return fmt.Errorf("%s: a native node has this machine's; its option is runc", option)
+	if s.Kind == Native && key != "containerd" && key != "runc" {
+		return fmt.Errorf("%s: a native node has this machine's; its options are containerd and runc", option)
 	}
 	switch key {
+	case "containerd":
+		s.Containerd = value
+		return one(Containerds)
 	case "runc":
 		s.Runc = value
 		return one(Runcs)
@@ -92,15 +98,15 @@ func (s *Spec) set(option string) error {
 		s.MemoryMB = mb
 		return nil
 	}
-	return fmt.Errorf("%s: the options are runc, cgroup, kernel, memory and psi", option)
+	return fmt.Errorf("%s: the options are containerd, runc, cgroup, kernel, memory and psi", option)
 }
 
 // String is what ParseSpec reads.
 func (s Spec) String() string {
 	if s.Kind == Native {
-		return fmt.Sprintf("%s,runc=%s", s.Kind, s.Runc)
+		return fmt.Sprintf("%s,containerd=%s,runc=%s", s.Kind, s.Containerd, s.Runc)
 	}
-	text := fmt.Sprintf("%s,kernel=%s,cgroup=%s,runc=%s,memory=%d", s.Kind, s.Kernel, s.Cgroup, s.Runc, s.MemoryMB)
+	text := fmt.Sprintf("%s,kernel=%s,cgroup=%s,containerd=%s,runc=%s,memory=%d", s.Kind, s.Kernel, s.Cgroup, s.Containerd, s.Runc, s.MemoryMB)
 	if s.NoPSI {
 		text += ",psi=0"
 	}

@@ -1,20 +1,24 @@
 package state
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestParseSpec(t *testing.T) {
 	for text, want := range map[string]string{
-		"vm":                             "vm,kernel=6.1,cgroup=v2,runc=1.1,memory=3072",
-		"vm,cgroup=v1,memory=2048":       "vm,kernel=6.1,cgroup=v1,runc=1.1,memory=2048",
-		"vm,kernel=6.12,runc=1.4":        "vm,kernel=6.12,cgroup=v2,runc=1.4,memory=3072",
-		"vm,psi=0":                       "vm,kernel=6.1,cgroup=v2,runc=1.1,memory=3072,psi=0",
-		"vm,psi=1":                       "vm,kernel=6.1,cgroup=v2,runc=1.1,memory=3072",
+		"vm":                             "vm,kernel=6.1,cgroup=v2,containerd=2.4,runc=1.1,memory=3072",
+		"vm,cgroup=v1,memory=2048":       "vm,kernel=6.1,cgroup=v1,containerd=2.4,runc=1.1,memory=2048",
+		"vm,kernel=6.12,runc=1.4":        "vm,kernel=6.12,cgroup=v2,containerd=2.4,runc=1.4,memory=3072",
+		"vm,psi=0":                       "vm,kernel=6.1,cgroup=v2,containerd=2.4,runc=1.1,memory=3072,psi=0",
+		"vm,psi=1":                       "vm,kernel=6.1,cgroup=v2,containerd=2.4,runc=1.1,memory=3072",
 		"vm,psi=no":                      "error: give 0 or 1",
-		"native":                         "native,runc=1.4",
-		"native,runc=1.1":                "native,runc=1.1",
+		"native":                         "native,containerd=2.4,runc=1.4",
+		"native,runc=1.1":                "native,containerd=2.4,runc=1.1",
+		"native,containerd=2.2":          "native,containerd=2.2,runc=1.4",
+		"vm,runc=1.4,containerd=2.2":     "vm,kernel=6.1,cgroup=v2,containerd=2.2,runc=1.4,memory=3072",
+		"native,containerd=2.2.9":        "error: give 2.4 or 2.2",
 		"":                               "error: give vm or native",
 		"container":                      "error: give vm or native",
 		"vm,cgroup=2":                    "error: give v1 or v2",
@@ -46,6 +50,7 @@ func TestMissingNodes(t *testing.T) {
 	vm, _ := ParseSpec("vm")
 	v1, _ := ParseSpec("vm,cgroup=v1")
 	native, _ := ParseSpec("native")
+	older, _ := ParseSpec("native,containerd=2.2")
 	c := Cluster{}
 	for _, s := range []Spec{vm, native, vm} {
 		if _, err := c.Add(s, 1); err != nil {
@@ -65,7 +70,7 @@ func TestMissingNodes(t *testing.T) {
 	if got := c.Missing([]Spec{vm, vm, native}); len(got) != 0 {
 		t.Errorf("missing %v, want nothing", got)
 	}
-	if got := c.Missing([]Spec{v1, vm, vm, vm}); len(got) != 2 || got[0] != v1 || got[1] != vm {
-		t.Errorf("missing %v, want %v and %v", got, v1, vm)
+	if got := c.Missing([]Spec{v1, vm, vm, vm, older}); !slices.Equal(got, []Spec{v1, vm, older}) {
+		t.Errorf("missing %v, want %v, %v and %v", got, v1, vm, older)
 	}
 }

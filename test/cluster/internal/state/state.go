@@ -26,6 +26,8 @@ type Cluster struct {
 	BinDir   string `json:"binDir"`   // kube-apiserver, kubectl, etcd and their like
 	Accel    string `json:"accel"`    // how qemu runs the nodes: kvm or tcg
 	ImageDir string `json:"imageDir"` // folder of the nodes' disk image in the cache
+	// Containerds are the folders of what the disk image lacks, containerd and its shim, by Spec.Containerd.
+	Containerds map[string]string `json:"containerds,omitempty"`
 }
 
 // Dir is the folder of one checkout's cluster.
