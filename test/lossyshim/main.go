@@ -1,14 +1,19 @@
 // Lossyshim is containerd's shim for runc, of the same source, that can lose the end of
 // a container: it then answers nobody who waits for it, and publishes no event of it.
+// It can fall silent, too, about all of its containers.
 // Installed in the place of the real one it does as that does for all containers but those
-// of which the file /run/scenario-shim/ID says what to lose.
+// of which the file /run/scenario-shim/ID says what to lose, and unless the file
+// /run/scenario-shim/PID, of its own process, says that it is to be silent.
 package main
 
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
@@ -25,13 +30,14 @@ import (
 )
 
 // What the file can say: that the end is not told, or that it is denied as well when
-// somebody asks for the container's state.
+// somebody asks for the container's state; of a process that it answers nothing.
 const (
 	untold = "untold"
 	denied = "denied"
+	silent = "silent"
 )
 
-// loses returns what the file of a container says, "" when there is none.
+// loses returns what the file of a container, or of a process, says, "" when there is none.
 func loses(id string) string {
 	b, err := os.ReadFile(filepath.Join("/run/scenario-shim", id))
 	if err != nil {
@@ -47,6 +53,18 @@ type service struct{ taskapi.TTRPCTaskService }
 func (s service) RegisterTTRPC(server *ttrpc.Server) error {
 	taskapi.RegisterTTRPCTaskService(server, s)
 	return nil
+}
+
+// UnaryServerInterceptor has each request wait, as it would for a lock, while the shim is to be silent.
+// Who has asked may have given up: a shim that hangs does not answer that it is too late either.
+func (s service) UnaryServerInterceptor() ttrpc.UnaryServerInterceptor {
+	self := strconv.Itoa(os.Getpid())
+	return func(ctx context.Context, u ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+		for loses(self) == silent {
+			time.Sleep(100 * time.Millisecond)
+		}
+		return method(ctx, u)
+	}
 }
 
 // Wait returns when the process has ended, and never with the end of a container that
@@ -98,5 +116,10 @@ func main() {
 			return service{inner}, err
 		},
 	})
-	shim.RunShim(context.Background(), manager.NewShimManager("io.containerd.runc.v2"))
+	m := manager.NewShimManager("io.containerd.runc.v2")
+	if err := adapt(&m); err != nil {
+		fmt.Fprintln(os.Stderr, "lossyshim:", err)
+		os.Exit(1)
+	}
+	shim.RunShim(context.Background(), m)
 }
