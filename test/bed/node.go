@@ -36,6 +36,8 @@ const (
 	// CgroupV1 and CgroupV2 are the versions of control groups.
 	CgroupV1 Need = "cgroup v1"
 	CgroupV2 Need = "cgroup v2"
+	// Containerd22 is a version of containerd.
+	Containerd22 Need = "containerd 2.2"
 )
 
 const (
@@ -131,12 +133,16 @@ func (n *Node) offers(need Need) bool {
 		return n.Cgroup == "v1"
 	case CgroupV2:
 		return n.Cgroup == "v2"
+	case Containerd22:
+		return strings.HasPrefix("containerd "+n.Containerd, string(need)+".")
 	}
 	return n.Kind == kindVM || !need.ofVM()
 }
 
 // ofVM reports whether only virtual machines offer it.
-func (n Need) ofVM() bool { return n != CgroupV1 && n != CgroupV2 && n != PodNetwork }
+func (n Need) ofVM() bool {
+	return n != CgroupV1 && n != CgroupV2 && n != Containerd22 && n != PodNetwork
+}
 
 // OnlyVM reports whether no native node offers what the scenario needs.
 func (s Scenario) OnlyVM() bool { return slices.ContainsFunc(s.Needs, Need.ofVM) }
@@ -157,11 +163,17 @@ func (n *Node) Lacks(s Scenario) []Need {
 }
 
 // For lists where a scenario runs: on the cheapest node that offers what it needs, or on
-// one of each software of these. Nodes that are alike are listed together.
+// one of each software of these. Nodes that are alike are listed together. One with another
+// containerd is for what needs that, where there are others.
 func (c *Cluster) For(s Scenario) [][]*Node {
 	var kinds []string
 	alike := make(map[string][]*Node)
-	for _, n := range c.Nodes {
+	another := func(n *Node) bool { return n.offers(Containerd22) && !slices.Contains(s.Needs, Containerd22) }
+	nodes := slices.DeleteFunc(slices.Clone(c.Nodes), another)
+	if len(nodes) == 0 {
+		nodes = c.Nodes
+	}
+	for _, n := range nodes {
 		if len(n.Lacks(s)) > 0 {
 			continue
 		}

@@ -8,7 +8,9 @@ import (
 // Nodes that are alike share what wants a node to itself. The first one has all else.
 func TestFor(t *testing.T) {
 	node := func(name, kind, kernel string) *Node { return &Node{Name: name, Kind: kind, Kernel: kernel} }
-	c := &Cluster{Nodes: []*Node{node("native1", "native", "6.18"), node("native2", "native", "6.18"), node("vm1", kindVM, "6.1")}}
+	older := node("native3", "native", "6.18")
+	older.Containerd = "2.2.9"
+	c := &Cluster{Nodes: []*Node{node("native1", "native", "6.18"), node("native2", "native", "6.18"), older, node("vm1", kindVM, "6.1")}}
 	for name, tc := range map[string]struct {
 		s    Scenario
 		want string
@@ -18,6 +20,7 @@ func TestFor(t *testing.T) {
 		"everywhere":        {Scenario{Place: Place{Everywhere: true}}, "native1, vm1"},
 		"alone, everywhere": {Scenario{Place: Place{Alone: true, Everywhere: true}}, "native1|native2, vm1"},
 		"needs a kernel":    {Scenario{Place: Place{Alone: true, Needs: []Need{Hang}}}, "vm1"},
+		"needs containerd":  {Scenario{Place: Place{Alone: true, Needs: []Need{Containerd22}}}, "native3"},
 	} {
 		var places []string
 		for _, nodes := range c.For(tc.s) {
@@ -30,6 +33,10 @@ func TestFor(t *testing.T) {
 		if got := strings.Join(places, ", "); got != tc.want {
 			t.Errorf("%s: runs on %s, want %s", name, got, tc.want)
 		}
+	}
+	only := &Cluster{Nodes: []*Node{older}}
+	if got := only.For(Scenario{}); len(got) != 1 || got[0][0] != older {
+		t.Errorf("where there is only containerd 2.2, what needs no other runs on %v", got)
 	}
 }
 

@@ -26,7 +26,7 @@ type phase struct {
 var phases = []phase{
 	{
 		name:  "all",
-		nodes: append([]string{"vm"}, slices.Repeat([]string{"native"}, 8)...),
+		nodes: slices.Concat([]string{"vm"}, slices.Repeat([]string{"native"}, 8), []string{"native,containerd=2.2"}),
 		rows: func(s bed.Scenario) int {
 			switch {
 			case slices.Contains(s.Needs, bed.CgroupV1):

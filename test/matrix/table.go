@@ -79,11 +79,11 @@ func (e result) cells() []string {
 	return []string{e.Name, e.Tier, cmp.Or(node(e.On), "the cluster"), e.Want, verdict, deadline, fmt.Sprintf("%.0f s", e.Whole.Seconds())}
 }
 
-// node is what tells nodes apart, of their software.
+// node is what tells nodes apart, of their software: of containerd only the one that few have.
 func node(on string) string {
 	var out []string
 	for part := range strings.SplitSeq(on, ", ") {
-		if !strings.HasPrefix(part, "containerd ") {
+		if !strings.HasPrefix(part, "containerd ") || strings.HasPrefix(part, string(bed.Containerd22)+".") {
 			out = append(out, part)
 		}
 	}
