@@ -12,10 +12,11 @@ import (
 // stall is for how long nothing may move before a wait is in vain, on a node
 // that is not slow; on one that is, up to stallSlow. Between two attempts at the same thing
 // the kubelet pauses for up to two minutes, and so long the agent waits, on a node short of
-// processors, before it says that it knows no cause; containerd pauses for up to five.
+// processors, before it says that it knows no cause; containerd pauses for up to five. There the agent takes up to seven
+// to say that a shim does not answer, of which it asks seldom.
 // A pod that never starts makes its node look slow, so that there is a bound.
 const (
-	stall     = 6 * time.Minute
+	stall     = 8 * time.Minute
 	stallSlow = 10 * time.Minute
 )
 
