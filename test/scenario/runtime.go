@@ -54,6 +54,66 @@ func lose(what string) bed.Step {
 var endShim = bed.OnNode(`shim=$(cat /run/scenario-$NAME.pid)
 ! grep -qs containerd-shim /proc/$shim/comm || kill -KILL $shim`)
 
+// silence is a step that has the pod's shim answer nothing any more, whatever is asked about its containers, and speak ends
+// that.
+var silence, speak = bed.OnNode(findShim + "echo silent >/run/scenario-shim/$shim"), bed.OnNode(speaks)
+
+const speaks = "rm -f /run/scenario-shim/$(cat /run/scenario-$NAME.pid)\n"
+
+// isSilent is a shell script that succeeds when the shim sleeps, as one does that waits for requests, and does not answer one:
+// containerd says so after two seconds, or waits.
+const isSilent = findShim + `grep -q '^State:.S' /proc/$shim/status
+if timeout 5 ctr -n k8s.io task ps $id; then exit 1; fi
+`
+
+// shimSilent is what containerd 2.4 says of by an error.
+func shimSilent() bed.Scenario {
+	return bed.Scenario{
+		Name:  "shim-silent",
+		Story: "the pod's shim sleeps as any other does, and answers nothing",
+		Place: bed.Place{Long: true},
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: installShim,
+			Break:   silence,
+			Proof:   "some S\n" + isSilent,
+			Heal:    speak,
+		},
+		Want: bed.Want{
+			Cause: "ShimHung",
+			Says:  []string{"the pod's shim (PID ", "does not respond to containerd", "Seen: Repeated requests about main"},
+		},
+	}
+}
+
+// isUnknown is a shell script that succeeds when containerd answers so for the shim.
+const isUnknown = `ctr -n k8s.io task ls | grep -q "^$id  *0  *UNKNOWN"
+`
+
+// shimSilentUnknown is the same where containerd answers for the shim: that the status is unknown, and the PID 0.
+func shimSilentUnknown() bed.Scenario {
+	s := shimSilent()
+	s.Name = "shim-silent-unknown"
+	s.Story += "; containerd, asked about it, says that the status is unknown"
+	s.Needs = []bed.Need{bed.Containerd22}
+	s.Proof += isUnknown
+	return s
+}
+
+// shimSilentBriefly is innocent: the shim answers again, and containerd has said that the status is unknown meanwhile.
+func shimSilentBriefly() bed.Scenario {
+	s := shimSilentUnknown()
+	s.Name = "shim-silent-briefly"
+	s.Long = false
+	s.Story = "innocent: the pod's shim answers nothing for half a minute, of which containerd says that the status is unknown"
+	s.Break = inTurn(silence, bed.OnNode(after("30", speaks)))
+	// So that what is captured is past the deadline.
+	s.Proof = findShim + isUnknown + "[ $(($(date +%s) - $(stat -c %Y /run/scenario-shim/$shim))) -ge 10 ]"
+	s.Want = bed.Want{}
+	s.Heal = bed.OnNode(passed)
+	return s
+}
+
 func exitUntold() bed.Scenario {
 	return bed.Scenario{
 		Name:  "exit-untold",
