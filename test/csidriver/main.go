@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,6 +201,7 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVo
 		time.Sleep(slowness)
 	}
 	target := q.GetTargetPath()
+	awaitCopies(target)
 	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return nil, status.Errorf(codes.Internal, "unmount: %v", err)
 	}
@@ -206,6 +209,37 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVo
 		return nil, status.Errorf(codes.Internal, "remove: %v", err)
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// awaitCopies waits until no mount namespace has a copy of a mount that does not go with it, or slowness has gone by. A container that is
+// being started has one for a moment: the unmount is not the last one then, and does not wait for the device.
+func awaitCopies(target string) {
+	for begin := time.Now(); time.Since(begin) < slowness; time.Sleep(100 * time.Millisecond) {
+		if !slices.ContainsFunc(mountTables(), func(table string) bool { return hasCopy(table, target) }) {
+			return
+		}
+	}
+}
+
+// mountTables returns those of all processes, one for each mount namespace.
+func mountTables() []string {
+	tables := make(map[string]string)
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if namespace, err := os.Readlink(filepath.Join(dir, "ns/mnt")); err == nil && tables[namespace] == "" {
+			text, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
+			tables[namespace] = string(text)
+		}
+	}
+	return slices.Collect(maps.Values(tables))
+}
+
+// hasCopy reports whether a mount table has a mount point that ends like that and is in no peer group (mount_namespaces(7)).
+func hasCopy(table, target string) bool {
+	return slices.ContainsFunc(strings.Split(table, "\n"), func(line string) bool {
+		f := strings.Fields(line)
+		return len(f) > 6 && strings.HasSuffix(f[4], target) && f[6] == "-" // no optional field
+	})
 }
 
 // A registrant tells the kubelet where the driver is.
