@@ -299,66 +299,116 @@ func terminationPhases(x *trial, n *bed.Node, turn *bed.Turn) {
 	x.row.Verdict = verdictCheck
 }
 
-// agentKilled kills the agent in the middle of an incident, and while another pod is said to be
-// inside its grace period. The next one says the same, and nothing twice.
+// agentKilled restarts parts of a node in the middle of incidents of five layers, and while another pod is said to be inside its
+// grace period. The conditions stand all the time, and the next agent says the same, and nothing twice.
 func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
+	ctx := x.Context()
 	draining := &bed.Run{Scenario: scenario.Draining("agent-killed-draining"), Node: n}
 	// What was on the node before may have started the kubelet anew: then it is not known whether it has sent the stop signal.
 	draining.Waits = []string{"Not stuck: ", " is inside its grace period of ", "it will be killed"}
+	runs := []*bed.Run{draining}
+	for _, s := range scenario.OfLayers() {
+		runs = append(runs, &bed.Run{Scenario: s, Node: n})
+	}
 	x.Cleanup(func() {
 		if x.Failed() {
-			_ = draining.Discard(context.Background())
+			_ = each(runs, func(r *bed.Run) error { return r.Discard(context.Background()) })
 		}
 	})
-	if err := draining.Start(x.Context()); err != nil {
-		x.Fatal(err)
+	must := func(err error) {
+		x.Helper()
+		if err != nil {
+			x.Fatal(err)
+		}
 	}
-	if err := draining.Delete(x.Context()); err != nil {
-		x.Fatal(err)
-	}
-	r := start(x, n, scenario.Finished("agent-killed"), turn)
+	must(each(runs, func(r *bed.Run) error {
+		if err := r.Start(ctx); err != nil {
+			return err
+		}
+		return r.Delete(ctx)
+	}))
+	finished := start(x, n, scenario.Finished("agent-killed"), turn)
 	waits(x, draining)
-	if err := r.AwaitVerdict(x.Context()); err != nil {
-		x.Fatal(err)
+	stuck := append(runs[1:], finished)
+	must(each(stuck, func(r *bed.Run) error { return r.AwaitVerdict(ctx) }))
+	before, events := standing(x, finished)
+
+	on := func(script string) func() error {
+		return func() error { _, err := n.Exec(ctx, script); return err }
 	}
-	before, events := standing(x, r)
-	agent, err := n.AgentPod(x.Context())
-	if err != nil {
-		x.Fatal(err)
-	}
-	restarts := agent.Status.ContainerStatuses[0].RestartCount
-	if _, err := n.Exec(x.Context(), "pkill -9 -x nodeagent"); err != nil {
-		x.Fatal(err)
-	}
-	if err := n.Await(x.Context(), "the agent to be back with its verdict", func() (bool, string) {
-		a, err := n.AgentPod(x.Context())
-		if err != nil {
-			return false, err.Error()
-		}
-		if s := a.Status.ContainerStatuses[0]; s.RestartCount <= restarts || !s.Ready {
-			return false, fmt.Sprintf("restarts %d, ready %t", s.RestartCount, s.Ready)
-		}
-		series, _, err := series(x.Context(), r)
-		if err != nil {
-			return false, err.Error()
-		}
-		return len(series) == 1, "no series yet"
-	}); err != nil {
-		x.Fatal(err)
-	}
-	time.Sleep(5 * time.Second) // two more rounds
-	after, eventsAfter := standing(x, r)
+	standOver(x, "a kill of the agent", stuck, on("pkill -9 -x nodeagent"))
+	after, eventsAfter := standing(x, finished)
 	if !after.LastTransitionTime.Equal(&before.LastTransitionTime) || after.Reason != before.Reason || after.Message != before.Message {
 		x.Errorf("the condition changed over the restart:\n%+v\n%+v", before, after)
 	}
 	if len(events) != 1 || len(eventsAfter) != 1 || events[0].Name != eventsAfter[0].Name {
 		x.Errorf("%d Events before the restart, %d after it, want the same one", len(events), len(eventsAfter))
 	}
-	if err := r.Mend(x.Context()); err != nil {
-		x.Error(err)
-	}
-	recorded(x, r, before.LastTransitionTime.Time)
+	must(finished.Mend(ctx))
+	recorded(x, finished, before.LastTransitionTime.Time)
+
+	stuck = runs[1:]
+	standOver(x, "a rollout of the DaemonSet", stuck, func() error {
+		if _, err := n.Kubectl(ctx, "-n", n.Agents.Namespace, "rollout", "restart", "daemonset/nodeagent"); err != nil {
+			return err
+		}
+		return n.AwaitAgents(ctx)
+	})
+	// The end of containerd ends the kubelet's wait for the hook, and the next one sees that the process has ended which the tracer holds.
+	mend := func(r *bed.Run) error { return r.Mend(ctx) }
+	must(each(stuck[3:], mend))
+	stuck = stuck[:3]
+	standOver(x, "a restart of containerd", stuck, on("if [ -d /run/systemd/system ]; then systemctl restart containerd; else pkill -x containerd; fi"))
+	// A kubelet that was started unmounts volumes in another way.
+	must(mend(stuck[0]))
+	stuck = stuck[1:]
+	// The first round of an agent has seen a kubelet that is stopped then, for a minute.
+	stands := conditionsStand(x, stuck, "KubeletDown")
+	must(on("pkill -9 -x nodeagent")())
+	toldAgain(x, stuck)
+	must(on(scenario.StopService + "stop_service kubelet")())
+	time.Sleep(time.Minute)
+	must(on(scenario.StopService + "start_service kubelet")())
+	toldAgain(x, stuck)
+	time.Sleep(settles)
+	stands()
+	must(each(stuck, mend))
 	innocent(x, draining) // that is one write
+}
+
+// settles is more than the time after which a verdict is withdrawn that looks do not find, and two rounds: a shim that does not answer
+// after a start of containerd puts that off.
+const settles = time.Minute
+
+// standOver does something while the pods are stuck. Their conditions stand meanwhile, and until a verdict would have been withdrawn.
+func standOver(x *trial, what string, stuck []*bed.Run, do func() error) {
+	x.Helper()
+	begin := time.Now()
+	stands := conditionsStand(x, stuck)
+	if err := do(); err != nil {
+		x.Fatal(err)
+	}
+	toldAgain(x, stuck)
+	told := time.Since(begin).Round(time.Second)
+	time.Sleep(settles)
+	stands()
+	x.Logf("%s, after which the metrics have all causes: %s", what, told)
+}
+
+// toldAgain waits until the metrics of the node's agent, which may be a new one, have the pods' causes.
+func toldAgain(x *trial, stuck []*bed.Run) {
+	x.Helper()
+	if err := each(stuck, func(r *bed.Run) error {
+		return r.Node.Await(x.Context(), "the series of "+r.Name, func() (bool, string) {
+			m, _, err := series(x.Context(), r)
+			if err != nil {
+				return false, err.Error()
+			}
+			return len(m) == 1 && strings.Contains(m[0], fmt.Sprintf("reason=%q", r.Cause)), strings.Join(m, "; ")
+		})
+	}); err != nil {
+		x.Fatal(err)
+	}
 }
 
 // recorded waits for what the agent's log says of a pod when it has gone: which verdict held it to the end, and since when.

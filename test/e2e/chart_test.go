@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -113,14 +114,29 @@ func installAgain(x *trial, n *bed.Node) {
 	}
 }
 
-// conditionStands looks each half second whether a pod's condition is there and True, until it is told to stop.
-func conditionStands(x *trial, r *bed.Run) (stop func()) {
+// conditionsStand is conditionStands of several pods.
+func conditionsStand(x *trial, stuck []*bed.Run, or ...string) (stop func()) {
+	var stops []func()
+	for _, r := range stuck {
+		stops = append(stops, conditionStands(x, r, or...))
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// conditionStands looks each half second whether a pod's condition is there and True, with its cause, until it is told to stop. Other
+// causes may stand there for a while, and end before that is found again.
+func conditionStands(x *trial, r *bed.Run, or ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(x.Context())
 	var looks int
 	var missed []string
+	var stands string
 	var done sync.WaitGroup
 	done.Go(func() {
-		for ctx.Err() == nil {
+		for ; ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
 			p, err := r.Node.API.CoreV1().Pods(r.Pod.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 			if ctx.Err() != nil {
 				return
@@ -128,10 +144,15 @@ func conditionStands(x *trial, r *bed.Run) (stop func()) {
 			looks++
 			if err != nil {
 				missed = append(missed, err.Error())
-			} else if c := bed.Condition(p); c == nil || c.Status != corev1.ConditionTrue || c.Reason != r.Cause {
+				continue
+			}
+			c := bed.Condition(p)
+			if c != nil && c.Status == corev1.ConditionTrue {
+				stands = c.Reason
+			}
+			if other := slices.Contains(or, stands); c == nil || !other && (c.Status != corev1.ConditionTrue || c.Reason != r.Cause) {
 				missed = append(missed, fmt.Sprintf("%s: %+v", time.Now().Format(time.TimeOnly), c))
 			}
-			time.Sleep(500 * time.Millisecond)
 		}
 	})
 	return func() {

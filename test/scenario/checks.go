@@ -22,7 +22,8 @@ func Checks() []bed.Check {
 			"node is dead, and many pods have one cause: each has its alert"},
 		{Name: "dashboards", On: bed.TheCluster, Story: "a real Prometheus is asked all queries of the dashboards, while all is well and while pods are " +
 			"stuck"},
-		{Name: "agent-killed", On: bed.ANode, Story: "the agent is killed in the middle of an incident"},
+		{Name: "agent-killed", On: bed.TheCluster, Story: "pods are stuck in five layers while the agent is killed, its DaemonSet is rolled out, " +
+			"and containerd and the kubelet are restarted"},
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
 		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},
 		{Name: "old-kernel", On: bed.TheCluster, Story: "the agents run where openat2 is refused, as before Linux 5.6"},

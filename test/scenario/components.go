@@ -35,6 +35,9 @@ func Alone() []bed.Scenario {
 	return tiered(all)
 }
 
+// StopService has services, for checks.
+const StopService = services
+
 // services are shell functions. stop_service NAME [SIGNAL] ends a service of the node
 // and keeps what starts services from starting it again; start_service NAME [SECONDS]
 // undoes that, then or later.

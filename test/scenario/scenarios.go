@@ -211,6 +211,16 @@ func ThreeStuck() []bed.Scenario {
 	return []bed.Scenario{Finished("deleted-finished"), Another("deleted-shim-stopped"), program}
 }
 
+// OfLayers are pods that are stuck in five layers: in the storage, the runtime, the kernel, the API and the kubelet. That they are takes
+// two readings, or more, to know. A start of containerd ends the last two of them, and one of the kubelet the first.
+func OfLayers() []bed.Scenario {
+	all := []bed.Scenario{volumeBusy(), rootfsBusy(), mirrorDeleted(), zombieTracer(), postStartHangs()}
+	for i, layer := range []string{"storage", "runtime", "api", "kernel", "kubelet"} {
+		all[i].Name = "restart-" + layer
+	}
+	return all
+}
+
 // OfVolumes are incidents of which the kubelet's directory tells: one whose volume it shows to be left, and one of which it shows that nothing is.
 func OfVolumes() []bed.Scenario {
 	left := subPathLeft()
