@@ -38,6 +38,10 @@ type Rule struct {
 	// Check looks for the cause. It may return one finding for each container. What it finds counts in the rule's phases, and
 	// what it leaves open in any.
 	Check func(*fact.View) Result
+	// Recurs returns within what time a cause that is there is seen again, of one that is not seen in each reading: containerd ends
+	// again, or a count of the kubelet's rises at its next try. It returns 0 when a reading would have shown it by now. nil is for a
+	// cause that each reading shows.
+	Recurs func(*fact.View) time.Duration
 }
 
 // When is the part of a pod's termination in which a cause is looked for.
@@ -159,6 +163,8 @@ type Diagnosis struct {
 	ShutsDown bool `json:"shutsDown,omitempty"`
 	// Open is what is neither found nor ruled out yet, in the order of the table.
 	Open []Open `json:"open,omitempty"`
+
+	ground *ground // nil where it is not known
 }
 
 // NotLookedFor reports whether a cause could not be looked for, because a source was missing, or is open: a verdict of
@@ -192,6 +198,7 @@ func Run(pod *evidence.Pod, table Table) Diagnosis {
 	s.hold(table)
 	s.explain(table)
 	s.conclude(table)
+	s.d.ground = &ground{p, table}
 	return s.d
 }
 

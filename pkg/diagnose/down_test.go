@@ -97,13 +97,18 @@ func TestDown(t *testing.T) {
 		"kubelet, that answers under another name":           {changed(away(600, false, time.Hour), func(n *evidence.Node) { n.Kubelet.Health = "ok" }), "", ""},
 		"kubelet, that answers and is not well": {changed(away(600, false, time.Hour),
 			func(n *evidence.Node) { n.Kubelet.Health = "failing checks: syncloop" }), "", ""},
-		"kubelet, that may have another name":           {away(600, false, 0), "", ""},
-		"kubelet, about to be started again":            {away(19, true, time.Minute), "", ""},
-		"kubelet, stopped":                              {stopped(evidence.Stopped, 4), "KubeletDown", "Stopped"},
-		"kubelet, stopped a moment ago":                 {stopped(evidence.Stopped, 2), "", ""},
-		"kubelet, traced":                               {stopped(evidence.Traced, 60), "", ""},
-		"kubelet, that ends again and again":            {again(181, 1, false), "KubeletDown", "Restarts"},
-		"kubelet, that is started again and again":      {again(181, 2, true), "KubeletDown", "Restarts"},
+		"kubelet, that may have another name":      {away(600, false, 0), "", ""},
+		"kubelet, about to be started again":       {away(19, true, time.Minute), "", ""},
+		"kubelet, stopped":                         {stopped(evidence.Stopped, 4), "KubeletDown", "Stopped"},
+		"kubelet, stopped a moment ago":            {stopped(evidence.Stopped, 2), "", ""},
+		"kubelet, traced":                          {stopped(evidence.Traced, 60), "", ""},
+		"kubelet, that ends again and again":       {again(181, 1, false), "KubeletDown", "Restarts"},
+		"kubelet, that is started again and again": {again(181, 2, true), "KubeletDown", "Restarts"},
+		"kubelet, that has run since before the deletion": {func() *evidence.Pod {
+			p := again(181, 2, true)
+			p.DeletionRequested = p.Node.Kubelet.Process.Started().Add(time.Second)
+			return p
+		}(), "", ""},
 		"kubelet, that was away, and was started twice": {startsSeen(again(600, 2, true), 179), "", ""},
 		"kubelet, that was away, and does not stay up":  {startsSeen(again(600, 2, true), 180), "KubeletDown", "Restarts"},
 		"kubelet, that was started at last":             {again(600, 1, true), "", ""},

@@ -214,11 +214,13 @@ func TestRootfsUnmountBusy(t *testing.T) {
 		"one that walks through it": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.Holder) {
 			h.Since = p.Time.Add(-29 * time.Second)
 		}, "", ""},
-		"one reading":                 {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.Holder) { h.Since = time.Time{} }, "", ""},
-		"another mount":               {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.Holder) { h.MountID = 501 }, "", ""},
-		"it is unmounted":             {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) { c.Rootfs = nil }, "", ""},
-		"nobody uses it":              {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.Holder) { p.Holders = nil }, "", ""},
-		"runc has not deleted it":     {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.Holder) { p.Cgroups = groupLeft(p) }, "", ""},
+		"one reading":             {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.Holder) { h.Since = time.Time{} }, "", ""},
+		"another mount":           {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.Holder) { h.MountID = 501 }, "", ""},
+		"it is unmounted":         {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) { c.Rootfs = nil }, "", ""},
+		"nobody uses it":          {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.Holder) { p.Holders = nil }, "", ""},
+		"runc has not deleted it": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.Holder) { p.Cgroups = groupLeft(p) }, "", ""},
+		"containerd was restarted": {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) { c.State = evidence.StateUnknown },
+			"sleep (PID 4436)", "kill -TERM 4436"},
 		"its output is open":          {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) { c.Task.Drained = false }, "", ""},
 		"the shim says that it runs":  {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) { c.Task.Status = "running" }, "", ""},
 		"the shim does not answer":    {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) { c.Task.Status = "" }, "", ""},

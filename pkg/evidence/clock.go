@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"reflect"
+	"sync"
 	"time"
 )
 
@@ -126,74 +127,97 @@ func MomentAfterStep(t, now time.Time, step time.Duration) time.Time {
 }
 
 func afterStep[T any](v *T, now time.Time, step time.Duration) *T {
+	return withTimes(v, func(_ string, t time.Time) time.Time { return MomentAfterStep(t, now, step) })
+}
+
+// withTimes returns a copy of a value with the time that change returns for each one in it, and for the name of the field
+// that holds it.
+func withTimes[T any](v *T, change func(field string, t time.Time) time.Time) *T {
 	if v == nil {
 		return nil
 	}
-	s := stepping{now: now, step: step, timed: make(map[reflect.Type]bool)}
-	return s.copy(reflect.ValueOf(v)).Interface().(*T)
+	out := *v
+	changing(change).in("", reflect.ValueOf(&out).Elem())
+	return &out
 }
 
-// A stepping copies what has times in it, with other times. What has none is shared.
-type stepping struct {
-	now   time.Time
-	step  time.Duration
-	timed map[reflect.Type]bool // whether values of a type may have times in them
-}
+// A changing changes the times in a value. What it refers to and has times is copied first, and what has none is shared.
+type changing func(field string, t time.Time) time.Time
 
 var typeOfTime = reflect.TypeFor[time.Time]()
 
-func (s *stepping) copy(v reflect.Value) reflect.Value {
-	if !s.hasTimes(v.Type()) {
-		return v
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if v.IsNil() {
-			return v
+// in changes the times in a value that a field of that name holds.
+func (s changing) in(field string, v reflect.Value) {
+	fields := timed.fields(v.Type())
+	switch kind := v.Kind(); {
+	case len(fields) == 0:
+	case v.Type() == typeOfTime:
+		t := v.Addr().Interface().(*time.Time)
+		*t = s(field, *t)
+	case kind == reflect.Struct:
+		for _, f := range fields {
+			s.in(f.name, v.Field(f.index))
 		}
+	case v.IsNil():
+	case kind == reflect.Pointer:
 		out := reflect.New(v.Type().Elem())
-		out.Elem().Set(s.copy(v.Elem()))
-		return out
-	case reflect.Slice:
-		if v.IsNil() {
-			return v
-		}
+		out.Elem().Set(v.Elem())
+		s.in(field, out.Elem())
+		v.Set(out)
+	case kind == reflect.Slice:
 		out := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
-		for i := range v.Len() {
-			out.Index(i).Set(s.copy(v.Index(i)))
+		reflect.Copy(out, v)
+		for i := range out.Len() {
+			s.in(field, out.Index(i))
 		}
-		return out
+		v.Set(out)
 	}
-	if v.Type() == typeOfTime {
-		return reflect.ValueOf(MomentAfterStep(v.Interface().(time.Time), s.now, s.step))
-	}
-	out := reflect.New(v.Type()).Elem()
-	out.Set(v)
-	for i := range v.NumField() {
-		if f := out.Field(i); f.CanSet() {
-			f.Set(s.copy(v.Field(i)))
-		}
-	}
-	return out
 }
 
-func (s *stepping) hasTimes(t reflect.Type) bool {
-	if t == typeOfTime {
-		return true
+// timed has the fields of a struct that may have times in them. Of a slice, a pointer and a time it has one without a name if they
+// may.
+var timed timedTypes
+
+type (
+	timedTypes struct{ m sync.Map } // []timedField by reflect.Type
+	timedField struct {
+		index int
+		name  string
 	}
-	is, known := s.timed[t]
-	if known {
-		return is
+)
+
+func (x *timedTypes) fields(t reflect.Type) []timedField {
+	if known, ok := x.m.Load(t); ok {
+		return known.([]timedField)
 	}
-	s.timed[t] = false // of a type that is inside of itself
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice:
-		is = s.hasTimes(t.Elem())
-	case reflect.Struct:
+	fields := x.find(t, map[reflect.Type]bool{t: true})
+	x.m.Store(t, fields)
+	return fields
+}
+
+// find is fields for a type that is inside of others. One that is inside of itself may have times.
+func (x *timedTypes) find(t reflect.Type, inside map[reflect.Type]bool) (fields []timedField) {
+	has := func(t reflect.Type) bool {
+		if inside[t] {
+			return true
+		}
+		inside[t] = true
+		defer delete(inside, t)
+		return len(x.find(t, inside)) > 0
+	}
+	switch {
+	case t == typeOfTime:
+		return []timedField{{}}
+	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice:
+		if has(t.Elem()) {
+			return []timedField{{}}
+		}
+	case t.Kind() == reflect.Struct:
 		for i := range t.NumField() {
-			is = is || t.Field(i).IsExported() && s.hasTimes(t.Field(i).Type)
+			if f := t.Field(i); f.IsExported() && has(f.Type) {
+				fields = append(fields, timedField{i, f.Name})
+			}
 		}
 	}
-	s.timed[t] = is
-	return is
+	return fields
 }

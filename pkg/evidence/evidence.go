@@ -468,6 +468,10 @@ const (
 	StateUnknown ContainerState = "unknown"
 )
 
+// Unended reports whether containerd has not recorded the end of a container. Of one whose task it could not delete when it was
+// started it says unknown (loadContainer, internal/cri/server/restart.go), and tries again.
+func (c *Container) Unended() bool { return c.State == StateRunning || c.State == StateUnknown }
+
 // A Container is what the pod's specification, the CRI and the shim say about
 // one container.
 type Container struct {
@@ -757,7 +761,7 @@ type ContainerdService struct {
 	// when it does not.
 	AnsweringSince time.Time `json:"answeringSince,omitzero"`
 	// Ends counts how often one that answered was found to have ended, at most maxEnds, and FirstEnd is when that was found
-	// first, since it last answered for as long as young without having been started anew.
+	// first, since it last answered for as long as Young without having been started anew.
 	Ends     int       `json:"ends,omitempty"`
 	FirstEnd time.Time `json:"firstEnd,omitzero"`
 	// Network is what the CRI plugin says of its network plugins: NetworkReady, or
@@ -833,7 +837,7 @@ type KubeletService struct {
 	// the agent started. One that was never seen may have a name of its own.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	// YoungSince is when the first of the readings in a row had ended that found no such
-	// process, or one that was younger than young; zero while it is older, or its age is not
+	// process, or one that was younger than Young; zero while it is older, or its age is not
 	// known. Starts counts the processes that were seen since then, each once.
 	// StartSeen is when the first of them was seen, and LastStart when the last one was started.
 	YoungSince time.Time `json:"youngSince,omitzero"`

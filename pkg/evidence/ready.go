@@ -122,7 +122,7 @@ func (r *NodeReady) Follow(earlier *NodeReady, answered time.Time) {
 		r.PLEG.follow(earlier.PLEG)
 	}
 	// When nobody asked for a while, nobody may have looked at the kubelet either.
-	if earlier != nil && answered.Sub(earlier.Asked) < young && earlier.Status == r.Status && earlier.Reason == r.Reason &&
+	if earlier != nil && answered.Sub(earlier.Asked) < Young && earlier.Status == r.Status && earlier.Reason == r.Reason &&
 		earlier.Transition.Equal(r.Transition) {
 		r.Since = earlier.Since
 	}
@@ -137,15 +137,15 @@ func (p *Pod) SetNodeReady(r *NodeReady, err error) {
 	}
 }
 
-// young is the age up to which a kubelet, or containerd, may not have begun its work, or may be about to end again
+// Young is the age up to which a kubelet, or containerd, may not have begun its work, or may be about to end again
 // because it cannot.
-const young = time.Minute
+const Young = time.Minute
 
 // sinceYoung carries over since when the kubelet has been away or young. The readings are those
 // of now and earlier; between them it cannot have been older than that if they are close together.
 func (n *Node) sinceYoung(earlier *Node) {
 	k, e := &n.Kubelet, &earlier.Kubelet
-	if n.Time.Sub(earlier.Read) >= young {
+	if n.Time.Sub(earlier.Read) >= Young {
 		e = new(KubeletService)
 	}
 	t := k.Process
@@ -153,7 +153,7 @@ func (n *Node) sinceYoung(earlier *Node) {
 		k.YoungSince, k.Starts, k.StartSeen, k.LastStart = e.YoungSince, e.Starts, e.StartSeen, e.LastStart // it could not be read
 		return
 	}
-	if t != nil && n.Time.Sub(t.Probe.Started) >= young {
+	if t != nil && n.Time.Sub(t.Probe.Started) >= Young {
 		return
 	}
 	k.YoungSince, k.Starts, k.StartSeen, k.LastStart = firstOf(e.YoungSince, n.Read), e.Starts, e.StartSeen, e.LastStart
@@ -169,11 +169,11 @@ const maxEnds = 3
 // sinceEnds carries over since when containerd has not stayed up, and how often it has ended. AnsweringSince has been carried over before.
 func (n *Node) sinceEnds(earlier *Node) {
 	c, e := &n.Containerd, &earlier.Containerd
-	if n.Time.Sub(earlier.Read) >= young {
+	if n.Time.Sub(earlier.Read) >= Young {
 		e = new(ContainerdService)
 	}
 	answers := !c.AnsweringSince.IsZero()
-	if answers && n.Time.Sub(latest(c.AnsweringSince, c.ConnectedSince)) >= young {
+	if answers && n.Time.Sub(latest(c.AnsweringSince, c.ConnectedSince)) >= Young {
 		return
 	}
 	c.Ends, c.FirstEnd = e.Ends, e.FirstEnd
@@ -197,7 +197,7 @@ func (k *KubeletService) LoopStalls() bool {
 // sinceStalled sets StalledSince and StalledAfter.
 func (n *Node) sinceStalled(earlier *Node) {
 	k, e := &n.Kubelet, &earlier.Kubelet
-	if n.Time.Sub(earlier.Read) >= young {
+	if n.Time.Sub(earlier.Read) >= Young {
 		e = new(KubeletService) // the loop may have come round in between
 	}
 	k.StalledSince, k.StalledAfter = time.Time{}, time.Time{}

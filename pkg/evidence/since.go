@@ -84,7 +84,7 @@ func (p *Pod) sinceStop(e *Pod) {
 }
 
 // keepIDs gives the containers of which containerd did not tell, as on a busy node,
-// the IDs that an earlier reading saw, by which tasks are of a container. A pod that
+// the IDs that an earlier reading saw, by which tasks are of a container, and their runtimes. A pod that
 // terminates starts none anew. What else was seen of them then is not known now.
 func (p *Pod) keepIDs(e *Pod) {
 	if _, missing := p.Missing[Containers]; !missing {
@@ -95,9 +95,9 @@ func (p *Pod) keepIDs(e *Pod) {
 		switch {
 		case c.ID == "":
 		case i < 0 && c.Kind == Sandbox:
-			p.Containers = append(p.Containers, Container{Name: c.Name, Kind: c.Kind, ID: c.ID})
+			p.Containers = append(p.Containers, Container{Name: c.Name, Kind: c.Kind, ID: c.ID, Runtime: c.Runtime})
 		case i >= 0 && p.Containers[i].ID == "":
-			p.Containers[i].ID = c.ID
+			p.Containers[i].ID, p.Containers[i].Runtime = c.ID, c.Runtime
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (p *Pod) vacant(c *Container) bool {
 	_, noTasks := p.Missing[Processes]
 	_, noGroups := p.Missing[Cgroups]
 	switch {
-	case noTasks, noGroups, c.ID == "", c.State != StateRunning, p.TasksRead.IsZero():
+	case noTasks, noGroups, c.ID == "", !c.Unended(), p.TasksRead.IsZero():
 		return false
 	case c.Task.Absent, c.Task.Drained && (c.Task.Status == "stopped" || c.Task.Status == "running" && c.Task.PIDGone):
 	default:
@@ -493,7 +493,7 @@ func (n *Node) Since(earlier *Node) {
 		n.Kubelet.AbsentSince = firstOf(e.Kubelet.AbsentSince, n.Read)
 	}
 	if c := &n.Containerd; c.Error == "" && !c.Refused && c.UnansweredSince.IsZero() {
-		if c.AnsweringSince = n.Read; n.Time.Sub(e.Read) < young {
+		if c.AnsweringSince = n.Read; n.Time.Sub(e.Read) < Young {
 			c.AnsweringSince = firstOf(e.Containerd.AnsweringSince, n.Read)
 		}
 	}

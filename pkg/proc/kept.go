@@ -45,7 +45,7 @@ func (r *Round) readKept(ctx context.Context, files *kernfile.Reader, p *evidenc
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		switch {
-		case c.State != evidence.StateRunning, c.Kind == evidence.Sandbox && !over(c, tasks):
+		case !c.Unended(), c.Kind == evidence.Sandbox && !over(c, tasks):
 		case !over(c, tasks):
 			return
 		case slices.Contains(shim.Outputs, c.ID):
@@ -267,7 +267,7 @@ func (r *Round) readRootfs(p *evidence.Pod, host *mount.Table) []evidence.Mount 
 	var out []evidence.Mount
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.ID == "" || c.State != evidence.StateRunning || c.Kind == evidence.Sandbox && !c.Task.Drained {
+		if c.ID == "" || !c.Unended() || c.Kind == evidence.Sandbox && !c.Task.Drained {
 			continue
 		}
 		point := ""

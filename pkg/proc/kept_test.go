@@ -172,7 +172,7 @@ func TestReadRootfs(t *testing.T) {
 		{ID: 4, Point: dir + "c11/rootfs"}, {ID: 5, Point: dir + "c2/rootfs"}, {ID: 6, Point: dir + "s1/rootfs"}, {ID: 7, Point: "/x/c1/rootfs"},
 	}}
 	p := &evidence.Pod{Containers: []evidence.Container{
-		{Kind: evidence.App, ID: "c1", State: evidence.StateRunning}, {Kind: evidence.App, ID: "c2", State: evidence.StateExited},
+		{Kind: evidence.App, ID: "c1", State: evidence.StateUnknown}, {Kind: evidence.App, ID: "c2", State: evidence.StateExited},
 		{Kind: evidence.Sandbox, ID: "s1", State: evidence.StateRunning}, {Kind: evidence.App, State: evidence.StateRunning},
 	}}
 	read := func() (ids []int) {

@@ -122,7 +122,7 @@ func ended(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
 // over says the same of a container, or of the sandbox, which has no output and whose process is
 // there as long as all is well.
 func over(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
-	return c.ID != "" && c.State == evidence.StateRunning && c.Task.PID > 0 && (c.Kind != evidence.Sandbox || c.Task.PIDGone) &&
+	return c.ID != "" && c.Unended() && c.Task.PID > 0 && (c.Kind != evidence.Sandbox || c.Task.PIDGone) &&
 		!slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.Container == c.ID || s.TID == c.Task.PID })
 }
 

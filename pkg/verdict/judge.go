@@ -1,19 +1,23 @@
 package verdict
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 const (
-	// withdrawAfter is how long a cause has to stay away before it is taken
-	// back. The first reading of a restarted agent cannot show that something
-	// does not move, which takes two; it must not end what is still true.
+	// withdrawAfter is how long a cause has to stay away before it is taken back, from the first look on that could
+	// have found it.
 	withdrawAfter = 15 * time.Second
 	// blindAfter is how long a cause that cannot be looked for any more, for
-	// want of a source, still stands against the verdict Unknown.
-	blindAfter = 2 * time.Minute
+	// want of a source, still stands against the verdict Unknown, and symptomAfter against a cause that it explains.
+	blindAfter   = 2 * time.Minute
+	symptomAfter = 30 * time.Second
+	// uneven is by how much two readings may differ in what they take: the node's part is read first, and its pods after that.
+	uneven = 10 * time.Second
 )
 
 // An Outcome is what one look means for what stands about the pod.
@@ -34,32 +38,43 @@ const (
 type absence struct {
 	since, refuted time.Time
 	blind          time.Time // the first of the looks in a row that could not
+	// due is when what stands is found again at the latest, if nothing changes until then; zero when that is not said. It is
+	// said once: what is not found then has changed.
+	due time.Time
 }
 
 // judge weighs the verdict of a look against the cause that stood before it, ""
 // for none. Unknown is not absent: a cause whose rule could not run for want
-// of a source is not taken back, nor is one that stays, because nothing has refuted it.
-func (a *absence) judge(now time.Time, stood string, stays bool, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
+// of a source is not taken back, nor is one that stays, because nothing has refuted it, nor one that only time keeps from being
+// found. lacked are the sources that were missing when it was found last.
+func (a *absence) judge(now time.Time, stood string, stays bool, lacked []evidence.Source, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
 	f, found := d.Verdict()
+	lost := slices.ContainsFunc(d.Lacks(stood), func(s evidence.Source) bool { return !slices.Contains(lacked, s) })
+	blind := stood != "" && (stays || d.NotLookedFor(stood) || lost && (a.since.IsZero() || now.Sub(a.since) < blindAfter))
+	if a.since.IsZero() {
+		a.since = now
+	}
+	away := now.Sub(a.since)
 	if found && f.Cause != diagnose.Unrecognised.Cause {
+		if blind && f.Cause != stood && away < symptomAfter && d.Explains(stood, f.Cause) {
+			return Held, diagnose.Finding{}
+		}
 		*a = absence{}
 		return Found, f
 	}
-	blind := stood != "" && (stays || d.NotLookedFor(stood))
-	if a.since.IsZero() {
-		a.since = now
+	if a.waits(now, stood, blind, found, d) {
+		return Held, diagnose.Finding{}
 	}
 	switch {
 	case blind && a.blind.IsZero():
 		a.blind = now
 	case blind:
 	default:
-		if a.refuted.IsZero() || !a.blind.IsZero() && now.Sub(a.blind) >= withdrawAfter {
+		if a.refuted.IsZero() || a.wasBlind(now) {
 			a.refuted = now
 		}
 		a.blind = time.Time{}
 	}
-	away := now.Sub(a.since)
 	switch {
 	case found && f.Cause == stood:
 		return Found, f
@@ -75,4 +90,32 @@ func (a *absence) judge(now time.Time, stood string, stays bool, d *diagnose.Dia
 		return Withdrawn, diagnose.Finding{}
 	}
 	return Nothing, diagnose.Finding{}
+}
+
+// wasBlind reports whether looks could not look for what stands until this one, for so long that the times of what they read begin anew.
+func (a *absence) wasBlind(now time.Time) bool {
+	return !a.blind.IsZero() && now.Sub(a.blind) >= withdrawAfter
+}
+
+// waits reports whether only time is missing for what stands to be found again: a new agent has not seen for long enough that nothing
+// moves, or one whose source was away, or whose node is short of processors now. Of a cause that cannot be looked for, that is asked only
+// before Unknown takes its place.
+func (a *absence) waits(now time.Time, stood string, blind, found bool, d *diagnose.Diagnosis) bool {
+	if stood == "" || stood == diagnose.Unrecognised.Cause || blind && (!found || now.Sub(a.since) < blindAfter) {
+		return false
+	}
+	if !blind && a.wasBlind(now) {
+		a.due = time.Time{}
+	}
+	if !blind {
+		a.blind = time.Time{}
+	}
+	if a.due.IsZero() {
+		by, ok := d.Early(stood)
+		if ok {
+			a.due = now.Add(by + uneven)
+		}
+		return ok
+	}
+	return now.Before(a.due) && d.FoundIn(stood, a.due.Sub(now))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -359,5 +360,77 @@ func TestCasesAreBounded(t *testing.T) {
 	c.Judge(web, &evidence.Pod{Time: start}, found("A"))
 	if all := cases.Standing(); len(all) != 1 || all[0].Cause != "A" {
 		t.Errorf("what stands: %+v", all)
+	}
+}
+
+// still is a table with a cause that is found when the pod has been at the same stage for 40 seconds, and its symptom.
+var still = func() diagnose.Table {
+	lasted := func(p *fact.View, long time.Duration) diagnose.Result {
+		if p.Phase != "Running" || p.Time.Sub(p.UnchangedSince) < long {
+			return diagnose.Result{}
+		}
+		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred})
+	}
+	symptom := &diagnose.Rule{Cause: "Symptom", Check: func(p *fact.View) diagnose.Result { return lasted(p, 0) }}
+	return diagnose.Table{
+		{Rule: &diagnose.Rule{
+			Cause: "A", Partly: []evidence.Source{evidence.Limits}, Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.PhaseUnknown},
+			Check: func(p *fact.View) diagnose.Result {
+				if fact.Missing(p, evidence.Limits) {
+					return diagnose.Result{}
+				}
+				return lasted(p, 40*time.Second)
+			},
+		}, Explains: []*diagnose.Rule{symptom}},
+		{Rule: symptom},
+	}
+}()
+
+// A verdict that only time keeps from being found again stands until that time, and no longer: what has changed is not waited for twice.
+func TestEarly(t *testing.T) {
+	const s = time.Second
+	for name, test := range map[string]struct {
+		table  diagnose.Table
+		change func(p *evidence.Pod, at time.Duration)
+		stands map[time.Duration]string
+	}{
+		"nothing moves": {still[:1], nil, map[time.Duration]string{2 * s: "A", 38 * s: "A", 5 * time.Minute: "A"}},
+		"it has ended": {still[:1], func(p *evidence.Pod, _ time.Duration) { p.Phase = "Succeeded" },
+			map[time.Duration]string{2 * s: "A", 14 * s: "A", 16 * s: "", 5 * time.Minute: ""}},
+		"it ends before its time": {still[:1], func(p *evidence.Pod, at time.Duration) {
+			if at >= 20*s {
+				p.Phase = "Succeeded"
+			}
+		}, map[time.Duration]string{18 * s: "A", 34 * s: "A", 36 * s: ""}},
+		// 52 seconds are promised: 42, and what readings may differ by. When 40 are not left it is refuted.
+		"it moves all the time": {still[:1], func(p *evidence.Pod, at time.Duration) { p.GracePeriodSeconds = int64(at / s) },
+			map[time.Duration]string{26 * s: "A", 28 * s: ""}},
+		"a source is away, and the symptom is seen": {still, func(p *evidence.Pod, at time.Duration) {
+			if at < 20*s {
+				p.Lack(evidence.Limits, "no")
+			}
+		}, map[time.Duration]string{0: "A", 18 * s: "A", 40 * s: "A"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, last := Case{Late: true}, (*evidence.Pod)(nil)
+			subject := web
+			subject.Condition = &Condition{Blocked: true, Reason: "A", Since: start.Add(-time.Hour)}
+			for at := time.Duration(0); at <= 5*time.Minute; at += 2 * s {
+				p := &evidence.Pod{UID: "u1", Phase: "Running", Time: start.Add(at), DeletionRequested: start.Add(-time.Hour), Deadline: start.Add(-time.Hour),
+					Node: evidence.Node{Time: start.Add(at), Read: start.Add(at)}}
+				if test.change != nil {
+					test.change(p, at)
+				}
+				p.Since(last)
+				last = p
+				if c.Standing().Cause == "" && at > 0 {
+					subject.Condition = &Condition{Reason: Resolved, Since: p.Time}
+				}
+				c.Judge(subject, p, diagnose.Run(p, test.table))
+				if want, asked := test.stands[at]; asked && c.Standing().Cause != want {
+					t.Errorf("after %s %q stands, want %q", at, c.Standing().Cause, want)
+				}
+			}
+		})
 	}
 }

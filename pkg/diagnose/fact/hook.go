@@ -275,6 +275,19 @@ func PostStartSleep(p *View, c *evidence.Container) (first *evidence.Task, until
 	return first, until
 }
 
+// MaySleep returns until when the kubelet may sleep as the postStart hook of a container, though containerd may have been started
+// since the sleep began; zero when it does not.
+func MaySleep(p *View, c *evidence.Container) (until time.Time) {
+	first := firstLeader(p, c)
+	if c.PostStartSleep == 0 || !starts(p, c) || first.Started().IsZero() || !p.Node.Containerd.ConnectedSince.After(first.Probe.Started) {
+		return until
+	}
+	if until = first.Probe.Started.Add(time.Duration(c.PostStartSleep) * time.Second); p.Time.Before(until) {
+		return until
+	}
+	return time.Time{}
+}
+
 // PostStartRequest returns the kubelet's request to a port of the pod that is the postStart hook of a
 // container and has had no answer; nil when none is known. The kubelet waits for it without a limit:
 // its client has none for hooks (NewMainKubelet, pkg/kubelet/kubelet.go). A connection that cannot be

@@ -56,6 +56,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 		Danger: "A force delete by an administrator removes only this object: every other pod that the rule covers stays stuck. " +
 			"Do not delete a whole webhook or policy: it may guard other things.",
 	},
+	Recurs: fact.UncountedRequests,
 	Check: func(p *fact.View) diagnose.Result {
 		if !p.ContainersEnded() || p.GracePeriodSeconds == 0 || p.Mirror || !p.NothingLeft() {
 			return diagnose.Result{}

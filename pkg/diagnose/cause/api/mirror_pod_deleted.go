@@ -17,6 +17,7 @@ var MirrorPodDeleted = &diagnose.Rule{
 	// The mirror pod of a static pod that has ended does not report that, and the phase is not known.
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Kubelet},
+	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "deleting a mirror pod does not stop its static pod",
@@ -51,15 +52,15 @@ var MirrorPodDeleted = &diagnose.Rule{
 			"A force delete removes only the object.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || p.Kubelet.State == fact.Gone || p.Node.Ready.Unheard() {
+		if !p.Mirror || p.ContainersEnded() || !runsOn(p) {
 			return diagnose.Result{}
 		}
-		t := p.Node.Kubelet.Process
-		if h := p.Node.Kubelet.Health; h != "" && h != fact.KubeletHealthy {
-			return diagnose.Result{}
-		}
-		if t == nil || fact.Halted(t) || t.Probe != nil && p.Time.Sub(t.Probe.Started) < kubeletSettles {
-			return diagnose.Result{}
+		t, h := p.Node.Kubelet.Process, p.Node.Kubelet.Health
+		switch {
+		case p.Kubelet.State == fact.Gone, p.Node.Ready.Unheard(), h != "" && h != fact.KubeletHealthy, t == nil, fact.Halted(t):
+			return diagnose.Undecided(diagnose.Seen(p, diagnose.Restarting)) // it may be about to stop the static pod
+		case t.Probe != nil && p.Time.Sub(t.Probe.Started) < kubeletSettles:
+			return diagnose.Undecided(diagnose.Waits(t.Probe.Started, kubeletSettles, diagnose.Restarting))
 		}
 		// A kubelet that stops the static pod needs no longer than this.
 		ends := time.Duration(p.ManifestGraceSeconds)*time.Second + fact.KillLatency + diagnose.StopSettles

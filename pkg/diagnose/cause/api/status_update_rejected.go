@@ -69,6 +69,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 				"A webhook need not check pods/status: leave that resource out of its rules. The kubelet retries within ten seconds.",
 		}},
 	},
+	Recurs: fact.UncountedRequests,
 	Check: func(p *fact.View) diagnose.Result {
 		if p.ContainersEnded() || p.Mirror || !p.NothingLeft() || !fact.SaidToRun(p) {
 			return diagnose.Result{}

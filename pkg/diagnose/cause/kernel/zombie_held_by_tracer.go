@@ -11,6 +11,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 	Cause:  "ZombieHeldByTracer",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes},
+	Partly: []evidence.Source{evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a zombie that its tracer has not reaped",

@@ -96,6 +96,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			},
 		},
 	},
+	Recurs: fact.UncountedClaims,
 	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: unprepareFails(p), Open: unprepares(p)}
 	},

@@ -30,6 +30,7 @@ var ImagePullHanging = &diagnose.Rule{
 	Cause:  "ImagePullHanging",
 	Phases: []diagnose.Phase{diagnose.Startup},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Pulls},
+	Partly: []evidence.Source{evidence.Kubelet, evidence.NodeObject},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "an image pull is stalled",

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -48,7 +49,7 @@ var KubeletDown = &diagnose.Rule{
 				"network policy could refuse them as well.",
 			"Stopped: a kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal.",
 			"Restarts: each reading of three minutes found no kubelet, or one that was less than a minute old. One was found three " +
-				"minutes ago, and one of those found is gone again.",
+				"minutes ago, and one of those found is gone again. A kubelet that has run since before the pod's deletion does not count.",
 			"It is inferred if no kubelet process was seen before.",
 			"Not reported if neither a process was seen nor the port responded before: the kubelet may be part of a program with " +
 				"another name.",
@@ -87,6 +88,10 @@ var KubeletDown = &diagnose.Rule{
 			}
 			return diagnose.Found(diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
 		}
+		// One that runs since before the deletion has been there for the pod.
+		if since := k.Process.Started(); !since.IsZero() && since.Before(p.DeletionRequested) {
+			return diagnose.Result{}
+		}
 		if fact.OfNode(p, k.YoungSince) >= fact.CrashLoop && p.Node.Time.Sub(k.StartSeen) >= fact.CrashLoop && (k.Starts > 1 || k.Starts == 1 &&
 			k.Process == nil && !k.AbsentSince.IsZero()) {
 			return diagnose.Found(diagnose.Finding{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.YoungSince}})
@@ -102,6 +107,13 @@ var KubeletDown = &diagnose.Rule{
 			f.Variants = []string{refused}
 		}
 		return diagnose.Found(f)
+	},
+	Recurs: func(p *fact.View) time.Duration {
+		k := &p.Node.Kubelet
+		if k.Process == nil || k.YoungSince.IsZero() {
+			return 0
+		}
+		return max(time.Second, fact.CrashLoop-fact.OfNode(p, k.YoungSince))
 	},
 }
 

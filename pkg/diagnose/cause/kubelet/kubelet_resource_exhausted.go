@@ -142,6 +142,12 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
+	Recurs: func(p *fact.View) time.Duration {
+		if !slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return s.Ended.IsZero() }) {
+			return 0
+		}
+		return fact.UncountedVolumes(p)
+	},
 	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: exhausted(p), Open: mayLack(p)}
 	},

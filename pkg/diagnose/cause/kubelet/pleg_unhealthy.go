@@ -19,6 +19,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 	Cause:  "PLEGUnhealthy",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Kubelet, evidence.NodeObject, evidence.Processes, evidence.Cgroups},
+	Partly: []evidence.Source{evidence.Containers, evidence.Shims, evidence.Containerd},
 	Doc: diagnose.Doc{
 		Layer:     "kubelet",
 		Title:     "PLEG is not healthy: the kubelet cannot list containers",

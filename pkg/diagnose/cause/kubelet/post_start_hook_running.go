@@ -90,11 +90,15 @@ var PostStartHookRunning = &diagnose.Rule{
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
+		var open []diagnose.Open
 		for i := range p.Containers {
 			c := &p.Containers[i]
 			if f, ok := withinKubelet(p, c); ok {
 				out = append(out, f)
 				continue
+			}
+			if until := fact.MaySleep(p, c); !until.IsZero() {
+				open = append(open, diagnose.Open{Container: c.Name, Since: p.Node.Containerd.ConnectedSince, Until: until, Why: diagnose.Restarting})
 			}
 			hook, sure := fact.PostStartHook(p, c)
 			var variants []string
@@ -112,7 +116,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return diagnose.Found(out...)
+		return diagnose.Result{Found: out, Open: open}
 	},
 }
 

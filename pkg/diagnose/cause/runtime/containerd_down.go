@@ -1,8 +1,11 @@
 package runtime
 
 import (
+	"time"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // ContainerdDown is a containerd that has no process, or one that does not listen on its socket.
@@ -83,6 +86,17 @@ var ContainerdDown = &diagnose.Rule{
 			return diagnose.Result{} // it may be starting again
 		}
 		return diagnose.Found(f)
+	},
+	Recurs: func(p *fact.View) time.Duration {
+		c := &p.Node.Containerd
+		up := fact.OfNode(p, fact.Latest(c.AnsweringSince, c.ConnectedSince))
+		switch {
+		case c.Refused || up >= evidence.Young:
+			return 0
+		case c.FirstEnd.IsZero():
+			return evidence.Young - up + fact.CrashLoop
+		}
+		return max(time.Second, fact.CrashLoop-fact.OfNode(p, c.FirstEnd))
 	},
 }
 

@@ -16,6 +16,7 @@ var ExecHoldsInitExit = &diagnose.Rule{
 	Cause:  "ExecHoldsInitExit",
 	Phases: []diagnose.Phase{diagnose.Runtime},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
+	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process started by an exec outlives its container",

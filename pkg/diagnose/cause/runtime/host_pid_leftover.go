@@ -14,7 +14,7 @@ import (
 var HostPIDLeftover = &diagnose.Rule{
 	Cause:  "HostPIDLeftover",
 	Phases: []diagnose.Phase{diagnose.Runtime},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process that left the pod holds a container's output open",

@@ -264,7 +264,8 @@ func unacceptedBy(p *fact.View) *evidence.Shortage {
 	if c.Process != nil && c.Process.State == evidence.Uninterruptible {
 		return nil // it hangs, and runs out of files because of that
 	}
-	if s := shortage(p, containerd, evidence.Descriptors, p.Time); s != nil && !s.Since.After(c.UnansweredSince) {
+	// The first reading of a node may see both.
+	if s := shortage(p, containerd, evidence.Descriptors, p.Time); s != nil && s.Since.Sub(c.UnansweredSince) < fact.SlowDevice {
 		return s
 	}
 	return nil

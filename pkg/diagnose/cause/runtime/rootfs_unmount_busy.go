@@ -22,6 +22,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 	Cause:  "RootfsUnmountBusy",
 	Phases: []diagnose.Phase{diagnose.Runtime, diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Mounts, evidence.Holders},
+	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process keeps a container's root file system busy",
@@ -44,7 +45,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			"record the exit, and retries after up to five minutes. The pod's sandbox, in which the pause program runs, has a root file system " +
 			"too.",
 		Evidence: []string{
-			"The pod is past its deadline, and containerd's CRI status says that the container runs.",
+			"The pod is past its deadline, and containerd's CRI status says that the container runs. After a restart of containerd it says unknown.",
 			"The shim says that the container has stopped, and has closed its output. No process of the container is left, and runc has removed " +
 				"its cgroup.",
 			"The root file system is still in the host's mount table, below /run/containerd.",
@@ -72,7 +73,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox && containersLeft(p) || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Rootfs == nil ||
+			if c.Kind == evidence.Sandbox && containersLeft(p) || c.Runtime != fact.RuncV2 || !c.Unended() || c.Rootfs == nil ||
 				c.Task.Status != stopped || !c.Task.PIDGone || !c.Task.Drained || groupOf(p, c) != nil {
 				continue
 			}

@@ -13,6 +13,7 @@ var ShimDead = &diagnose.Rule{
 	Cause:  "ShimDead",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Containerd},
+	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a container's shim is gone, but its processes still run",

@@ -30,6 +30,7 @@ var StdioHeldOpen = &diagnose.Rule{
 	Cause:  "StdioHeldOpen",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Holders},
+	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process holds the output of an exited container open",

@@ -44,7 +44,9 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"A force delete leaves them running with no API object tracking them.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !p.Delivery.Likely {
+		// A kubelet that was started since the deletion has it killed once more.
+		again := !p.Kill.Stayed && p.Kill.Done && p.Shim.State == fact.Acts
+		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !p.Delivery.Likely && !again {
 			return diagnose.Result{} // the kubelet may not have had it killed yet
 		}
 		var out []diagnose.Finding

@@ -185,6 +185,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 		},
 	},
+	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Block }),
 	Check: func(p *fact.View) diagnose.Result {
 		if !fact.DevicesLeft(p) && !fact.VolumesLeft(p) || p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
 			return diagnose.Result{}

@@ -48,6 +48,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		First: "{present}",
 		Avoid: "rm below the pod's directory (it is the volume's data)",
 	},
+	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Unregistered }),
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}

@@ -48,6 +48,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			First: "check that {pod} runs and does not keep restarting (kubectl get pods -A -o wide)",
 		}},
 	},
+	Recurs: uncounted(ofDrivers),
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}

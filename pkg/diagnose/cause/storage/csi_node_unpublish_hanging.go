@@ -44,6 +44,7 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		First: "read the log of {pod}: which backend does it wait for? Repair that, or ask the driver's owner",
 		Avoid: "restarting the driver (breaks other pods' volumes if it uses FUSE)",
 	},
+	Recurs: uncounted(ofDrivers),
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}

@@ -47,6 +47,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		First: "on the node: {list}. If it prints lines: umount each mount point (field 5). If not: ask the pod's owner whether the files there may go",
 		Avoid: "rm or mv while a line shows (it is the volume's data)",
 	},
+	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Subpaths > 0 }),
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}

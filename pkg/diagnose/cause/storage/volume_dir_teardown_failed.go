@@ -78,6 +78,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			Avoid: "rm of those files (they may exist nowhere else)",
 		}},
 	},
+	Recurs: uncounted(func(v *evidence.Volume) bool { return !v.Block && v.Driver == "" && v.Subpaths == 0 }),
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}

@@ -4,11 +4,27 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
+
+// uncounted returns how long the kubelet takes to count a failed attempt at a volume of that kind, while one is left.
+func uncounted(kind func(v *evidence.Volume) bool) func(*fact.View) time.Duration {
+	return func(p *fact.View) time.Duration {
+		for i := range p.Volumes {
+			if kind(&p.Volumes[i]) {
+				return fact.UncountedVolumes(p)
+			}
+		}
+		return 0
+	}
+}
+
+// ofDrivers is the kind of volume that a CSI driver has to unpublish.
+func ofDrivers(v *evidence.Volume) bool { return v.Driver != "" }
 
 // settled reports whether the kubelet has had the time for several attempts at the
 // pod's volumes: it waits half a second after the first one that fails, twice as long
