@@ -104,7 +104,8 @@ func (a *absence) waits(now time.Time, stood string, blind, found bool, d *diagn
 	if stood == "" || stood == diagnose.Unrecognised.Cause || blind && (!found || now.Sub(a.since) < blindAfter) {
 		return false
 	}
-	if !blind && a.wasBlind(now) {
+	// A look without a source begins the times anew of what it shows. One that is missing now and then puts nothing off for ever.
+	if !blind && (a.wasBlind(now) || !a.blind.IsZero() && now.Sub(a.since) < blindAfter) {
 		a.due = time.Time{}
 	}
 	if !blind {

@@ -405,6 +405,14 @@ func TestEarly(t *testing.T) {
 		// 52 seconds are promised: 42, and what readings may differ by. When 40 are not left it is refuted.
 		"it moves all the time": {still[:1], func(p *evidence.Pod, at time.Duration) { p.GracePeriodSeconds = int64(at / s) },
 			map[time.Duration]string{26 * s: "A", 28 * s: ""}},
+		"a source is away for a look, and its times begin anew": {still[:1], func(p *evidence.Pod, at time.Duration) {
+			if at == 20*s {
+				p.Lack(evidence.Limits, "no")
+			}
+			if at >= 20*s {
+				p.GracePeriodSeconds = 1
+			}
+		}, map[time.Duration]string{18 * s: "A", 22 * s: "A", 40 * s: "A", 58 * s: "A", 5 * time.Minute: "A"}},
 		"a source is away, and the symptom is seen": {still, func(p *evidence.Pod, at time.Duration) {
 			if at < 20*s {
 				p.Lack(evidence.Limits, "no")
