@@ -1,3 +1,7 @@
+//go:build !race
+
+// With the race detector the replays would take ten minutes. make race runs them without it.
+
 package diagnose_test
 
 import (
@@ -19,9 +23,6 @@ const (
 	replayed  = 5 * time.Minute
 	disturbed = 20 * time.Second
 )
-
-// raced reports whether the race detector is on, with which the replays would take ten minutes. make race runs them without it.
-var raced bool
 
 // A replay is a fixture that goes on: readings come, as the agent makes them, of a node on which nothing is healed.
 type replay struct {
@@ -384,9 +385,6 @@ func recount(k, of *evidence.KubeletService, by time.Duration) {
 
 // A verdict stands while nothing heals: over a start of the agent, which knows nothing but the condition then, and over what happens beside.
 func TestVerdictsStand(t *testing.T) {
-	if raced {
-		t.Skip("takes ten minutes with the race detector")
-	}
 	type replayable struct {
 		fixture
 		cause string
@@ -424,9 +422,6 @@ func TestVerdictsStand(t *testing.T) {
 
 // A verdict ends soon when its cause has: nothing of the pod is left on the node, and all that serves it is well.
 func TestVerdictsEnd(t *testing.T) {
-	if raced {
-		t.Skip("takes minutes with the race detector")
-	}
 	const soon = 80 * time.Second // a kubelet, or a containerd, that stays up takes a minute of it
 	heal := func(p, _ *evidence.Pod, by time.Duration) {
 		*p = *unreturned(p) // without its files

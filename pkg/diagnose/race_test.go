@@ -1,5 +1,0 @@
-//go:build race
-
-package diagnose_test
-
-func init() { raced = true }
