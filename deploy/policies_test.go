@@ -82,8 +82,8 @@ func (w *write[O]) variables(t *testing.T) map[string]any {
 	return out
 }
 
-// compile returns what evaluates a policy for a request: the messages of the validations that refuse it. It knows the functions that Kubernetes 1.30 has, as far
-// as they are those of CEL (k8s.io/apiserver/pkg/cel/environment/base.go).
+// compile returns what evaluates a policy for a request: the messages of the validations that refuse it. It knows the
+// functions that Kubernetes 1.30 has, as far as they are those of CEL (k8s.io/apiserver/pkg/cel/environment/base.go).
 func (p policy) compile(t *testing.T) func(request map[string]any) []string {
 	t.Helper()
 	env, err := cel.NewEnv(cel.HomogeneousAggregateLiterals(), cel.CrossTypeNumericComparisons(true), cel.OptionalTypes(), ext.Strings(ext.StringsVersion(2)),

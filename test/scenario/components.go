@@ -28,7 +28,8 @@ func Alone() []bed.Scenario {
 	all = append(all, clocks()...)
 	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask
 	// containerd for the statistics of all containers.
-	all = append(all, shimStopped(), shimSilent(), shimSilentUnknown(), shimSilentBriefly(), gvisorShimStopped(), forcedAndStuck(), setRecreated(), setHolds(), csiRecordLostUnmounted())
+	all = append(all, shimStopped(), shimSilent(), shimSilentUnknown(), shimSilentBriefly(), gvisorShimStopped(), forcedAndStuck(),
+		setRecreated(), setHolds(), csiRecordLostUnmounted())
 	for i := range all {
 		all[i].Alone = true
 	}

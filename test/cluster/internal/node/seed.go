@@ -120,7 +120,8 @@ func addPrograms(w *tar.Writer, dir string) error {
 // nodeEnv is what the units of a node read. Its labels tell what it is: kind,
 // versions of containerd and runc.
 func nodeEnv(n state.Node) []byte {
-	return fmt.Appendf(nil, "NODE_NAME=%s\nNODE_ADDRESS=%s\nHOST_ADDRESS=%s\nRUNC=%s\nNODE_LABELS=nodeagent.test/kind=%s,nodeagent.test/containerd=%s,nodeagent.test/runc=%s\n",
+	return fmt.Appendf(nil, "NODE_NAME=%s\nNODE_ADDRESS=%s\nHOST_ADDRESS=%s\nRUNC=%s\n"+
+		"NODE_LABELS=nodeagent.test/kind=%s,nodeagent.test/containerd=%s,nodeagent.test/runc=%s\n",
 		n.Name, n.Address, state.HostAddress, n.Spec.Runc, n.Spec.Kind, n.Spec.Containerd, n.Spec.Runc)
 }
 
