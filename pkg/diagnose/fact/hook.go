@@ -262,30 +262,33 @@ const ProbeTimeout = 5 * time.Second
 // (runSleepHandler, pkg/kubelet/lifecycle/handlers.go). It is never sure: a kubelet before 1.30 does not
 // know such hooks, and one that had no answer from containerd to the start runs none.
 func PostStartSleep(p *View, c *evidence.Container) (first *evidence.Task, until time.Time) {
-	if c.PostStartSleep == 0 {
-		return nil, time.Time{}
-	}
 	if first = startedBy(p, c); first == nil {
 		return nil, time.Time{}
 	}
-	until = first.Probe.Started.Add(time.Duration(c.PostStartSleep) * time.Second)
-	if !p.Time.Before(until) {
-		return nil, time.Time{}
+	if until = sleepsUntil(p, c, first); until.IsZero() {
+		return nil, until
 	}
 	return first, until
+}
+
+// sleepsUntil returns when a sleep of the kubelet ends as the postStart hook of a container with that first process; zero when it has
+// ended, or there is none.
+func sleepsUntil(p *View, c *evidence.Container, first *evidence.Task) time.Time {
+	until := first.Probe.Started.Add(time.Duration(c.PostStartSleep) * time.Second)
+	if c.PostStartSleep == 0 || !p.Time.Before(until) {
+		return time.Time{}
+	}
+	return until
 }
 
 // MaySleep returns until when the kubelet may sleep as the postStart hook of a container, though containerd may have been started
 // since the sleep began; zero when it does not.
 func MaySleep(p *View, c *evidence.Container) (until time.Time) {
 	first := firstLeader(p, c)
-	if c.PostStartSleep == 0 || !starts(p, c) || first.Started().IsZero() || !p.Node.Containerd.ConnectedSince.After(first.Probe.Started) {
-		return until
+	if !starts(p, c) || first.Started().IsZero() || !p.Node.Containerd.ConnectedSince.After(first.Probe.Started) {
+		return time.Time{}
 	}
-	if until = first.Probe.Started.Add(time.Duration(c.PostStartSleep) * time.Second); p.Time.Before(until) {
-		return until
-	}
-	return time.Time{}
+	return sleepsUntil(p, c, first)
 }
 
 // PostStartRequest returns the kubelet's request to a port of the pod that is the postStart hook of a
