@@ -39,9 +39,9 @@ type Rule struct {
 	// what it leaves open in any.
 	Check func(*fact.View) Result
 	// Recurs returns within what time a cause that is there is seen again, of one that is not seen in each reading: containerd ends
-	// again, or a count of the kubelet's rises at its next try. It returns 0 when a reading would have shown it by now. nil is for a
-	// cause that each reading shows.
-	Recurs func(*fact.View) time.Duration
+	// again, or a count of the kubelet's rises at its next try. It returns 0 when a reading would have shown it by now. since is when
+	// what shows it began anew: one that was found after that, and is not any more, has ended. nil is for a cause that each reading shows.
+	Recurs func(*fact.View) (within time.Duration, since time.Time)
 }
 
 // When is the part of a pod's termination in which a cause is looked for.

@@ -45,22 +45,29 @@ func (d *Diagnosis) Explains(cause, other string) bool {
 
 // FoundIn reports whether a cause that is not found is found if nothing changes for so long, so that only time is missing now: two
 // readings that show that nothing moves, as after a start of the agent or while the node is under pressure, or the next try of
-// somebody who fails.
-func (d *Diagnosis) FoundIn(cause string, by time.Duration) bool {
-	if rest := d.recurs(cause); rest > 0 && by >= rest {
+// somebody who fails. ended says that it has been seen to end, so that no try is waited for.
+func (d *Diagnosis) FoundIn(cause string, ended bool, by time.Duration) bool {
+	if rest, _ := d.recurs(cause); !ended && rest > 0 && by >= rest {
 		return true
 	}
 	return d.asks(cause) && d.finds(d.ground.pod.Later(by), cause)
+}
+
+// Ended reports whether a cause that was found at a time, is not seen in each reading, and is not found now, has ended: what shows it has been
+// seen all the while.
+func (d *Diagnosis) Ended(cause string, found time.Time) bool {
+	within, since := d.recurs(cause)
+	return within > 0 && !found.IsZero() && !since.After(found)
 }
 
 // leastEarly is how far apart readings are.
 const leastEarly = 2 * time.Second
 
 // Early returns after what time a cause that is not found is found if nothing changes until then, to within the time between two
-// readings; ok is false if it is not found within the time after which nothing is open any more.
-func (d *Diagnosis) Early(cause string) (by time.Duration, ok bool) {
+// readings; ok is false if it is not found within the time after which nothing is open any more. ended is that of FoundIn.
+func (d *Diagnosis) Early(cause string, ended bool) (by time.Duration, ok bool) {
 	limit, ok := longestOpen, false
-	if rest := d.recurs(cause); rest > 0 {
+	if rest, _ := d.recurs(cause); !ended && rest > 0 {
 		limit, ok = min(rest, limit), true
 	}
 	if !d.asks(cause) {
@@ -105,12 +112,12 @@ func (d *Diagnosis) finds(p *evidence.Pod, cause string) bool {
 	return slices.ContainsFunc(later.Findings, func(f Finding) bool { return f.Cause == cause && !f.Symptom })
 }
 
-// recurs returns within what time a cause is seen again that is not seen in each reading; 0 for another one, or when the pod is in no
-// phase of it.
-func (d *Diagnosis) recurs(cause string) time.Duration {
+// recurs returns within what time a cause is seen again that is not seen in each reading, and since when what shows it is seen; 0 for
+// another one, or when the pod is in no phase of it.
+func (d *Diagnosis) recurs(cause string) (within time.Duration, since time.Time) {
 	row := d.ground.row(cause)
 	if row == nil || row.Rule.Recurs == nil || !mayBeHere(d.ground.pod, row.Rule) {
-		return 0
+		return 0, time.Time{}
 	}
 	return row.Rule.Recurs(d.ground.pod)
 }

@@ -71,6 +71,9 @@ type Pod struct {
 	// StageSince is the same when what one of two readings does not tell of the containers is taken for unchanged:
 	// of those of a shim that answers now and then, each answer, and each silence, is another stage for UnchangedSince.
 	StageSince time.Time `json:"stageSince,omitzero"`
+	// StageReadSince is when the first of the readings in a row had ended that lack the same sources, if any. Since then a
+	// stage that changes has been seen to change.
+	StageReadSince time.Time `json:"stageReadSince,omitzero"`
 	// BareSince is when the first of the readings in a row had ended that could read
 	// all sources and showed nothing of the pod on its node; zero when this one did not.
 	// Seen is what was found there before.

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,11 +25,15 @@ func (p *Pod) Since(earlier *Pod) {
 			c.SaidID = ""
 		}
 	}
-	p.UnchangedSince = latest(p.Time, p.ContainersRead, p.CgroupsRead, p.TasksRead)
+	ended := latest(p.Time, p.ContainersRead, p.CgroupsRead, p.TasksRead)
+	p.UnchangedSince = ended
 	if !e.UnchangedSince.IsZero() && p.sameStage(&e) {
 		p.UnchangedSince = e.UnchangedSince
 	}
-	if p.StageSince = latest(p.Time, p.ContainersRead, p.CgroupsRead, p.TasksRead); !e.StageSince.IsZero() && p.besidesContainers(&e) && p.sameContainers(&e) {
+	if p.StageReadSince = ended; !e.StageReadSince.IsZero() && p.lacksTheSame(&e) {
+		p.StageReadSince = e.StageReadSince
+	}
+	if p.StageSince = ended; !e.StageSince.IsZero() && p.besidesContainers(&e) && p.sameContainers(&e) {
 		p.StageSince = e.StageSince
 	}
 	tasks := latest(p.Time, p.TasksRead)
@@ -434,6 +439,11 @@ func (p *Pod) sameStage(o *Pod) bool {
 		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {
 			return a.ID == b.ID && a.State == b.State && a.Task.Status == b.Task.Status
 		}))
+}
+
+// lacksTheSame reports whether the same sources are missing in two readings.
+func (p *Pod) lacksTheSame(o *Pod) bool {
+	return p.HungSince.IsZero() == o.HungSince.IsZero() && maps.EqualFunc(p.Missing, o.Missing, func(string, string) bool { return true })
 }
 
 // sameContainers reports whether two readings do not differ in what both tell of the containers.

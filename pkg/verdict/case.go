@@ -32,7 +32,7 @@ type Case struct {
 	Late bool
 
 	absence   absence
-	lacked    []evidence.Source // of those that the rule uses, when what stands was found last
+	last      lastFound
 	outcome   Outcome
 	ended     Standing // with the last look; no Cause when none has
 	endings   int
@@ -83,7 +83,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	before := c.Standing()
 	onPod := c.condition.cause(s, e.Time)
 	if c.Last == nil && onPod != "" {
-		before, c.lacked = restored(s, e), d.Lacks(onPod)
+		before, c.last = restored(s, e), lastFound{lacked: d.Lacks(onPod)}
 	}
 	c.Subject, c.Last, c.Diagnosis = s, e, d
 	c.passed = append(c.passed, c.timeline.see(e, d.Phase, c.Late)...)
@@ -96,12 +96,12 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 		c.returned = e.Time
 	}
 	stays := stood == diagnose.Unrecognised.Cause && before.sameStage(e, &d) && (c.returned.IsZero() || e.Time.Sub(c.returned) < blindAfter)
-	c.outcome, c.finding = c.absence.judge(e.Time, stood, stays, c.lacked, &d)
+	c.outcome, c.finding = c.absence.judge(e.Time, stood, stays, c.last, &d)
 
 	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Workload: s.Workload, Deadline: e.Deadline}
 	switch c.outcome {
 	case Found:
-		c.lacked = d.Lacks(c.finding.Cause)
+		c.last = lastFound{at: e.Time, lacked: d.Lacks(c.finding.Cause)}
 		now.Cause, now.Phase, now.Message = c.finding.Cause, d.Phase, c.finding.Message
 		c.unread = !e.HungSince.IsZero()
 	case Held:

@@ -31,6 +31,13 @@ const (
 	Withdrawn                // what stood before is not true any more
 )
 
+// A lastFound is the look that found last what stands, at a time that is zero when an agent before this one did, and the sources that the
+// rule uses and that were missing then.
+type lastFound struct {
+	at     time.Time
+	lacked []evidence.Source
+}
+
 // An absence is the time for which looks have found nothing better than Unknown, and
 // that for which those have that could look for what stands. They differ after a source
 // could not be read for a while: the first reading then cannot show that something does
@@ -41,15 +48,17 @@ type absence struct {
 	// due is when what stands is found again at the latest, if nothing changes until then; zero when that is not said. It is
 	// said once: what is not found then has changed.
 	due time.Time
+	// ended reports whether what stands has been seen to end.
+	ended bool
 }
 
 // judge weighs the verdict of a look against the cause that stood before it, ""
 // for none. Unknown is not absent: a cause whose rule could not run for want
 // of a source is not taken back, nor is one that stays, because nothing has refuted it, nor one that only time keeps from being
-// found. lacked are the sources that were missing when it was found last.
-func (a *absence) judge(now time.Time, stood string, stays bool, lacked []evidence.Source, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
+// found.
+func (a *absence) judge(now time.Time, stood string, stays bool, last lastFound, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
 	f, found := d.Verdict()
-	lost := slices.ContainsFunc(d.Lacks(stood), func(s evidence.Source) bool { return !slices.Contains(lacked, s) })
+	lost := slices.ContainsFunc(d.Lacks(stood), func(s evidence.Source) bool { return !slices.Contains(last.lacked, s) })
 	blind := stood != "" && (stays || d.NotLookedFor(stood) || lost && (a.since.IsZero() || now.Sub(a.since) < blindAfter))
 	if a.since.IsZero() {
 		a.since = now
@@ -62,7 +71,7 @@ func (a *absence) judge(now time.Time, stood string, stays bool, lacked []eviden
 		*a = absence{}
 		return Found, f
 	}
-	if a.waits(now, stood, blind, found, d) {
+	if a.waits(now, stood, last.at, blind, found, d) {
 		return Held, diagnose.Finding{}
 	}
 	switch {
@@ -100,7 +109,7 @@ func (a *absence) wasBlind(now time.Time) bool {
 // waits reports whether only time is missing for what stands to be found again: a new agent has not seen for long enough that nothing
 // moves, or one whose source was away, or whose node is short of processors now. Of a cause that cannot be looked for, that is asked only
 // before Unknown takes its place.
-func (a *absence) waits(now time.Time, stood string, blind, found bool, d *diagnose.Diagnosis) bool {
+func (a *absence) waits(now time.Time, stood string, at time.Time, blind, found bool, d *diagnose.Diagnosis) bool {
 	if stood == "" || stood == diagnose.Unrecognised.Cause || blind && (!found || now.Sub(a.since) < blindAfter) {
 		return false
 	}
@@ -110,13 +119,14 @@ func (a *absence) waits(now time.Time, stood string, blind, found bool, d *diagn
 	}
 	if !blind {
 		a.blind = time.Time{}
+		a.ended = a.ended || d.Ended(stood, at)
 	}
 	if a.due.IsZero() {
-		by, ok := d.Early(stood)
+		by, ok := d.Early(stood, a.ended)
 		if ok {
 			a.due = now.Add(by + uneven)
 		}
 		return ok
 	}
-	return now.Before(a.due) && d.FoundIn(stood, a.due.Sub(now))
+	return now.Before(a.due) && d.FoundIn(stood, a.ended, a.due.Sub(now))
 }

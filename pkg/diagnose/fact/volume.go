@@ -323,20 +323,26 @@ func OnlyCounted(p *View) bool {
 }
 
 // UncountedVolumes returns for how much longer the kubelet's counts must be read for one to rise that rises at each of its attempts at
-// a volume; 0 when it would have risen by now.
-func UncountedVolumes(p *View) time.Duration { return uncounted(p, VolumeRetry) }
+// a volume, 0 when it would have risen by now, and since when what is compared with them has been read without a gap.
+func UncountedVolumes(p *View) (within time.Duration, since time.Time) {
+	return uncounted(p, VolumeRetry)
+}
 
 // UncountedClaims is UncountedVolumes for attempts at resource claims.
-func UncountedClaims(p *View) time.Duration { return uncounted(p, ClaimRetry) }
+func UncountedClaims(p *View) (within time.Duration, since time.Time) {
+	return uncounted(p, ClaimRetry)
+}
 
 // UncountedRequests is UncountedVolumes for two requests to the API server about a pod: the kubelet makes the second one ten seconds
 // after the first was refused (syncBatch, pkg/kubelet/status/status_manager.go).
-func UncountedRequests(p *View) time.Duration { return uncounted(p, 20*time.Second) }
+func UncountedRequests(p *View) (within time.Duration, since time.Time) {
+	return uncounted(p, 20*time.Second)
+}
 
 // uncounted returns for how much longer the counts must be read for one to rise that rises within a pause. It can since they are read,
 // the kubelet was started, and the pod is at its present stage.
-func uncounted(p *View, pause time.Duration) time.Duration {
+func uncounted(p *View, pause time.Duration) (within time.Duration, since time.Time) {
 	k := &p.Node.Kubelet
-	since := Latest(Latest(k.VolumeCallsSince, k.Process.Started()), p.UnchangedSince)
-	return max(0, pause+evidence.CallsPause-p.Time.Sub(since))
+	since = Latest(Latest(k.VolumeCallsSince, k.Process.Started()), p.StageReadSince)
+	return max(0, pause+evidence.CallsPause-p.Time.Sub(Latest(since, p.UnchangedSince))), since
 }

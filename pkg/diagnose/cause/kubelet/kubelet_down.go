@@ -108,12 +108,12 @@ var KubeletDown = &diagnose.Rule{
 		}
 		return diagnose.Found(f)
 	},
-	Recurs: func(p *fact.View) time.Duration {
+	Recurs: func(p *fact.View) (time.Duration, time.Time) {
 		k := &p.Node.Kubelet
 		if k.Process == nil || k.YoungSince.IsZero() {
-			return 0
+			return 0, time.Time{}
 		}
-		return max(time.Second, fact.CrashLoop-fact.OfNode(p, k.YoungSince))
+		return max(time.Second, fact.CrashLoop-fact.OfNode(p, k.YoungSince)), k.Process.Started()
 	},
 }
 

@@ -142,9 +142,9 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
-	Recurs: func(p *fact.View) time.Duration {
+	Recurs: func(p *fact.View) (time.Duration, time.Time) {
 		if !slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return s.Ended.IsZero() }) {
-			return 0
+			return 0, time.Time{}
 		}
 		return fact.UncountedVolumes(p)
 	},

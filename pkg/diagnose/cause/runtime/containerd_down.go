@@ -87,16 +87,17 @@ var ContainerdDown = &diagnose.Rule{
 		}
 		return diagnose.Found(f)
 	},
-	Recurs: func(p *fact.View) time.Duration {
+	Recurs: func(p *fact.View) (time.Duration, time.Time) {
 		c := &p.Node.Containerd
-		up := fact.OfNode(p, fact.Latest(c.AnsweringSince, c.ConnectedSince))
+		since := fact.Latest(c.AnsweringSince, c.ConnectedSince)
+		up := fact.OfNode(p, since)
 		switch {
 		case c.Refused || up >= evidence.Young:
-			return 0
+			return 0, since
 		case c.FirstEnd.IsZero():
-			return evidence.Young - up + fact.CrashLoop
+			return evidence.Young - up + fact.CrashLoop, since
 		}
-		return max(time.Second, fact.CrashLoop-fact.OfNode(p, c.FirstEnd))
+		return max(time.Second, fact.CrashLoop-fact.OfNode(p, c.FirstEnd)), since
 	},
 }
 

@@ -12,14 +12,14 @@ import (
 )
 
 // uncounted returns how long the kubelet takes to count a failed attempt at a volume of that kind, while one is left.
-func uncounted(kind func(v *evidence.Volume) bool) func(*fact.View) time.Duration {
-	return func(p *fact.View) time.Duration {
+func uncounted(kind func(v *evidence.Volume) bool) func(*fact.View) (time.Duration, time.Time) {
+	return func(p *fact.View) (time.Duration, time.Time) {
 		for i := range p.Volumes {
 			if kind(&p.Volumes[i]) {
 				return fact.UncountedVolumes(p)
 			}
 		}
-		return 0
+		return 0, time.Time{}
 	}
 }
 
