@@ -154,6 +154,10 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err := record(a, reader, log); err != nil {
 		return err
 	}
+	reader.Proc.Dear = func(uid string) {
+		log.Warn("a pod's processes take too long to read; searches of the node come to them last, for two minutes",
+			"uid", uid, "pod", reader.Proc.Prober.Name(uid))
+	}
 	reader.Panicked = func(v any, stack []byte) {
 		log.Error("reading what all pods share panicked: this is a bug in nodeagent, please report it", "panic", fmt.Sprint(v), "stack", string(stack))
 	}
@@ -286,7 +290,7 @@ func counts(a *agent.Agent, reader *node.Reader, lines *lossyWriter) report.Coun
 	prober := reader.Proc.Prober
 	c := report.Counts{
 		Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Refused: uint64(prober.Refused()), Abandoned: prober.Abandoned(),
-		ReadingsHanging: a.Hanging(), LinesDropped: lines.dropped.Load(), Requests: reader.Runtime.Requests(),
+		ReadingsHanging: a.Hanging(), LinesDropped: lines.dropped.Load(), PassedOver: uint64(reader.Proc.PassedOver()), Requests: reader.Runtime.Requests(),
 	}
 	if reader.Hanging() {
 		c.ReadingsHanging++

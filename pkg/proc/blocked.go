@@ -29,11 +29,7 @@ func (r *Round) ReadBlocked(ctx context.Context) (tasks []evidence.Task, took ti
 		return nil, 0, err
 	}
 	defer files.Close()
-	pids, err := r.pids()
-	if err != nil {
-		return nil, 0, err
-	}
-	found, err := readBlocked(ctx, files, pids)
+	found, err := r.readBlocked(ctx, files)
 	took = time.Since(began)
 	var firstErr error
 	if err != nil {
@@ -76,13 +72,22 @@ func probeOrder(s *kernfile.TaskStatus) int {
 	return 1
 }
 
-func readBlocked(ctx context.Context, r *kernfile.Reader, pids []int) ([]kernfile.TaskStatus, error) {
+// readBlocked reads the status of all threads of the node. Each is charged to its pod.
+func (r *Round) readBlocked(ctx context.Context, files *kernfile.Reader) ([]kernfile.TaskStatus, error) {
 	var out []kernfile.TaskStatus
 	kept := 0
-	look := func(tid int) (threads int) {
-		b, err := r.Task(tid, kernfile.Status)
+	look := func(tid int, payer string) (threads int) {
+		if r.threads.empty(payer) {
+			return 0
+		}
+		b, err := files.Task(tid, kernfile.Status)
 		if err != nil {
 			return 0
+		}
+		if cost := costOf(len(b)); payer == rootGroup {
+			r.threads.pay(payer, cost-1)
+		} else {
+			r.threads.pay(payer, cost)
 		}
 		state, threads := kernfile.QuickStatus(b)
 		if state == 'D' {
@@ -96,29 +101,26 @@ func readBlocked(ctx context.Context, r *kernfile.Reader, pids []int) ([]kernfil
 		return threads
 	}
 	var tids []int
-	for i, pid := range pids {
-		if i%64 == 0 && ctx.Err() != nil {
-			return out, ctx.Err()
-		}
-		if look(pid) <= 1 {
-			continue
+	var failed error
+	err := r.each(ctx, files, func(p process) bool {
+		if look(p.pid, p.payer) <= 1 {
+			return true
 		}
 		var err error
-		tids, err = r.TIDs(pid, tids[:0])
-		if kernfile.Gone(err) {
-			continue
+		tids, err = files.TIDs(p.pid, tids[:0])
+		if err != nil && !kernfile.Gone(err) {
+			failed = err
+			return false
 		}
-		if err != nil {
-			return out, err
-		}
-		for j, tid := range tids {
-			if j%64 == 0 && ctx.Err() != nil {
-				return out, ctx.Err()
+		for _, tid := range tids {
+			if ctx.Err() != nil {
+				break
 			}
-			if tid != pid {
-				look(tid)
+			if tid != p.pid {
+				look(tid, p.payer)
 			}
 		}
-	}
-	return out, nil
+		return true
+	})
+	return out, cmp.Or(err, failed, ctx.Err())
 }

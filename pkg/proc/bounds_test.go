@@ -68,11 +68,34 @@ func TestThreadsOfARoundAreBounded(t *testing.T) {
 			t.Errorf("groups %+v, want one of %d threads", p.Cgroups, n)
 		}
 	}
-	if want := 5 - maxCrowd/n; left != want {
+	if want := 5 - maxTasks*4/6/n; left != want {
 		t.Errorf("%d of five large pods were left out, want %d", left, want)
 	}
 	if p := read(20); len(p.Tasks) != 1 || p.Missing[evidence.Processes] != "" {
 		t.Errorf("tasks %+v of a small pod, missing %v", p.Tasks, p.Missing)
+	}
+}
+
+// All pods of a round share one room: large ones first lose theirs, and as many small ones as a kubelet runs are always read.
+func TestOneRoomForAllTasks(t *testing.T) {
+	r := (&Host{}).Round()
+	total := 0
+	for _, tasks := range []int{16_384, 512, 64} {
+		for r.admits(tasks) {
+			total += tasks
+		}
+		if r.admits(tasks + 1) {
+			t.Errorf("there is room for a pod of %d threads, and not for one of %d", tasks+1, tasks)
+		}
+	}
+	small := 0
+	for r = (&Host{}).Round(); r.admits(8 * fewTasks); {
+	}
+	for r.admits(fewTasks) {
+		small++
+	}
+	if total > maxTasks || small < 110 {
+		t.Errorf("%d tasks are kept, %d small pods have room beside large ones", total, small)
 	}
 }
 

@@ -137,14 +137,15 @@ func shimsOwn(files *kernfile.Reader, shim *kernfile.TaskStatus, tasks []kernfil
 		if looked++; looked > maxShimChildren {
 			return out, fmt.Errorf("shim %d has more than %d children", shim.PID, maxShimChildren)
 		}
+		group := readCgroup(files, pid)
+		if uid, _ := cgroup.PodOfPath(group); uid != "" {
+			continue
+		}
 		s, err := files.TaskStatus(pid)
 		if err != nil || s.PPID != shim.PID || s.State == evidence.Zombie || s.Kernel || len(s.NSpid) > len(shim.NSpid) {
 			continue
 		}
-		s.Cgroup = readCgroup(files, pid)
-		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" {
-			continue
-		}
+		s.Cgroup = group
 		if len(out) == maxCommands {
 			return out, fmt.Errorf("shim %d has more than %d children outside of pods", shim.PID, maxCommands)
 		}

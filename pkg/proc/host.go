@@ -41,7 +41,11 @@ type Host struct {
 	// Prober reads what can hang. Without one the source Suspects is missing.
 	Prober *probe.Prober
 
+	// Dear is called with the UID of a pod whose processes have cost more to read than those of a pod may. nil is allowed.
+	Dear func(uid string)
+
 	once   sync.Once
+	ledger ledger
 	groups cgroup.Tree
 	// searched is the process after which the next search for programs that scan files begins.
 	searched   atomic.Int64
@@ -120,11 +124,12 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 			}
 		}
 	}
-	tasks, err := readTasks(ctx, files, groups)
+	status := statusOfPod(ctx, files)
+	tasks, err := readTasks(status, groups)
 	if err != nil {
 		p.Lack(evidence.Processes, err.Error())
 	}
-	tasks = append(tasks, readFirst(files, p, tasks, uid)...)
+	tasks = append(tasks, readFirst(files, status, p, tasks, uid)...)
 	turns := newSchedule(ctx)
 	defer turns.done()
 	parents := r.readParents(turns.next(forShim), files, p, tasks)
@@ -142,7 +147,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 			}
 		}
 	}
-	more(readEnded(files, parents, tasks))
+	more(readEnded(files, status, parents, tasks))
 	p.TasksRead = time.Now()
 	r.probeSuspects(turns.next(forSuspects), p, tasks, parents, t, uid)
 	if held := r.readHeld(turns.next(forOther), files, p, tasks); len(held) > 0 {
@@ -217,7 +222,7 @@ func toTasks(s []kernfile.TaskStatus) []evidence.Task {
 
 // readTasks reads the status of each thread in the groups, and of those leaders
 // that are in no group because they are zombies while threads of theirs live.
-func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) ([]kernfile.TaskStatus, error) {
+func readTasks(status readStatus, groups []cgroup.Group) ([]kernfile.TaskStatus, error) {
 	n := 0
 	for _, g := range groups {
 		n += len(g.TIDs)
@@ -234,17 +239,14 @@ func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) (
 		} else if g.Container != "" && strings.HasPrefix(g.Path, above[g.Container]+"/") {
 			nested = g.Path
 		}
-		for i, tid := range g.TIDs {
-			if i%64 == 0 && ctx.Err() != nil {
-				return tasks, fmt.Errorf("read the tasks of a pod: %w after %d of %d", ctx.Err(), len(tasks), n)
-			}
-			s, err := r.TaskStatus(tid)
+		for _, tid := range g.TIDs {
+			s, err := status(tid)
 			if kernfile.Gone(err) {
 				unseen++
 				continue
 			}
 			if err != nil {
-				return tasks, fmt.Errorf("read status of task %d: %w", tid, err)
+				return tasks, fmt.Errorf("read status of task %d, after %d of %d: %w", tid, len(tasks), n, err)
 			}
 			s.Container, s.Cgroup = g.Container, nested
 			tasks = append(tasks, s)
@@ -259,7 +261,7 @@ func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) (
 		}
 	}
 	for pid, container := range leaders {
-		s, err := r.TaskStatus(pid)
+		s, err := status(pid)
 		if kernfile.Gone(err) {
 			continue
 		}
@@ -285,7 +287,7 @@ func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) (
 // control group any more: zombies, and an init that waits in
 // zap_pid_ns_processes. The shim knows their numbers; a number that went to
 // another process since then is told by its group.
-func readFirst(r *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus, uid string) []kernfile.TaskStatus {
+func readFirst(r *kernfile.Reader, status readStatus, p *evidence.Pod, tasks []kernfile.TaskStatus, uid string) []kernfile.TaskStatus {
 	var out []kernfile.TaskStatus
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -293,7 +295,7 @@ func readFirst(r *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus,
 		if pid <= 0 || slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.TID == pid }) {
 			continue
 		}
-		s, err := r.TaskStatus(pid)
+		s, err := status(pid)
 		c.Task.PIDGone = kernfile.Gone(err)
 		if err != nil || s.HasMemory || s.Kernel || !s.Leader() {
 			continue
@@ -303,14 +305,14 @@ func readFirst(r *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus,
 		}
 		s.Container = c.ID
 		out = append(out, s)
-		out = append(out, readThreads(r, &s)...)
+		out = append(out, readThreads(r, status, &s)...)
 	}
 	return out
 }
 
 // readThreads reads the other threads of a process whose leader is a zombie.
 // The last thread of an init is the one that waits for its PID namespace.
-func readThreads(r *kernfile.Reader, leader *kernfile.TaskStatus) []kernfile.TaskStatus {
+func readThreads(r *kernfile.Reader, status readStatus, leader *kernfile.TaskStatus) []kernfile.TaskStatus {
 	if leader.State != evidence.Zombie || leader.Threads < 2 {
 		return nil
 	}
@@ -320,7 +322,7 @@ func readThreads(r *kernfile.Reader, leader *kernfile.TaskStatus) []kernfile.Tas
 	}
 	var out []kernfile.TaskStatus
 	for _, tid := range tids {
-		if s, err := r.TaskStatus(tid); err == nil && s.PID == leader.PID && !s.Leader() {
+		if s, err := status(tid); err == nil && s.PID == leader.PID && !s.Leader() {
 			s.Container = leader.Container
 			out = append(out, s)
 		}
@@ -331,7 +333,7 @@ func readThreads(r *kernfile.Reader, leader *kernfile.TaskStatus) []kernfile.Tas
 // readEnded reads those children of the pod's shims that have ended, or are
 // about to, and are in no control group any more. The listing of children names
 // zombies too.
-func readEnded(r *kernfile.Reader, parents, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
+func readEnded(r *kernfile.Reader, status readStatus, parents, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
 	var out []kernfile.TaskStatus
 	known := make(map[int]bool, len(tasks))
 	for i := range tasks {
@@ -346,9 +348,9 @@ func readEnded(r *kernfile.Reader, parents, tasks []kernfile.TaskStatus) []kernf
 				continue
 			}
 			known[child] = true
-			if s, err := r.TaskStatus(child); err == nil && !s.HasMemory && !s.Kernel {
+			if s, err := status(child); err == nil && !s.HasMemory && !s.Kernel {
 				out = append(out, s)
-				out = append(out, readThreads(r, &s)...)
+				out = append(out, readThreads(r, status, &s)...)
 			}
 		}
 	}

@@ -477,7 +477,7 @@ func TestReadPodVanishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	tasks, err := readTasks(t.Context(), r, groups)
+	tasks, err := readTasks(r.TaskStatus, groups)
 	if err != nil || slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.TID == listed }) {
 		t.Errorf("a task that has ended: %v", err)
 	}
@@ -526,11 +526,7 @@ func TestReadBlockedAllocations(t *testing.T) {
 	once := func() float64 {
 		blocked := 0
 		n := testing.AllocsPerRun(3, func() {
-			pids, err := r.PIDs()
-			if err != nil {
-				t.Fatal(err)
-			}
-			found, err := readBlocked(t.Context(), r, pids)
+			found, err := newHost(t).Round().readBlocked(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -55,12 +55,16 @@ func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *ev
 	t := &tables{Round: r}
 	var out []kernfile.TaskStatus
 	var hidden error
-	if err := r.each(ctx, func(pid int) bool {
-		if known[pid] {
+	if err := r.each(ctx, files, func(one process) bool {
+		if known[one.pid] || one.payer == uid {
 			return true
 		}
-		s, ok := outside(files, pid, uid)
-		if !ok {
+		s, err := r.read(files, one)
+		if err != nil {
+			return true
+		}
+		s, ok := withoutOffice(files, s)
+		if !ok || s.Owner == uid {
 			return true
 		}
 		held, err := r.holdsPipe(ctx, &s, pipes)
@@ -71,7 +75,7 @@ func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *ev
 			return true
 		}
 		// Its number may have gone to another process in between.
-		if s, ok = outside(files, pid, uid); !ok {
+		if s, ok = outside(files, one.pid, uid); !ok {
 			return true
 		}
 		if held, _ := r.holdsPipe(ctx, &s, pipes); !held {
@@ -99,10 +103,18 @@ func outside(files *kernfile.Reader, pid int, uid string) (s kernfile.TaskStatus
 // containerd, which hold the containers' pipes by office.
 func notByOffice(files *kernfile.Reader, pid int) (s kernfile.TaskStatus, ok bool) {
 	s, err := files.TaskStatus(pid)
-	if err != nil || s.Kernel || s.State == evidence.Zombie {
+	if err != nil {
 		return kernfile.TaskStatus{}, false
 	}
-	s.Cgroup = readCgroup(files, pid)
+	return withoutOffice(files, s)
+}
+
+// withoutOffice is notByOffice of one whose status was read.
+func withoutOffice(files *kernfile.Reader, s kernfile.TaskStatus) (kernfile.TaskStatus, bool) {
+	if s.Kernel || s.State == evidence.Zombie {
+		return kernfile.TaskStatus{}, false
+	}
+	s.Cgroup = readCgroup(files, s.PID)
 	s.Owner, s.Container = owner(&s.Task)
 	return s, !byOffice(&s)
 }

@@ -51,37 +51,35 @@ func (r *Round) membersOutside(ctx context.Context, files *kernfile.Reader, init
 	if err != nil || ns == 0 {
 		return nil, err
 	}
-	pids, err := r.pids()
-	if err != nil {
-		return nil, err
-	}
 	var out []kernfile.TaskStatus
 	asked := 0
-	for i, pid := range pids {
-		if i%64 == 0 && ctx.Err() != nil {
-			return out, ctx.Err()
-		}
+	var failed error
+	err = r.each(ctx, files, func(p process) bool {
+		pid := p.pid
 		if slices.ContainsFunc(known, func(s kernfile.TaskStatus) bool { return s.TID == pid }) {
-			continue
+			return true
 		}
-		s, err := files.TaskStatus(pid)
+		s, err := r.read(files, p)
 		if err != nil || len(s.NSpid) < len(init.NSpid) {
-			continue
+			return true
 		}
 		if asked++; asked > maxHeld {
-			return out, fmt.Errorf("more than %d processes to look at: %w", maxHeld, kernfile.ErrTooMany)
+			failed = fmt.Errorf("more than %d processes to look at: %w", maxHeld, kernfile.ErrTooMany)
+			return false
 		}
 		s.Owner, _ = cgroup.PodOfPath(readCgroup(files, pid))
 		member, err := r.pidNamespace(ctx, &s.Task)
 		if err != nil {
-			return out, err
+			failed = err
+			return false
 		}
 		if member == ns {
 			s.Container, s.Owner = init.Container, ""
 			out = append(out, s)
 		}
-	}
-	return out, nil
+		return true
+	})
+	return out, cmp.Or(failed, err)
 }
 
 // pidNamespace gives the number of a task's PID namespace; 0 when it is gone or

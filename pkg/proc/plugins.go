@@ -155,9 +155,9 @@ func mayBeSetUp(p *evidence.Pod, tasks []kernfile.TaskStatus) bool {
 // children returns the processes of the node by their parents.
 func (r *Round) children(ctx context.Context, files *kernfile.Reader) (map[int][]int, error) {
 	out := make(map[int][]int)
-	if err := r.each(ctx, func(pid int) bool {
-		if s, err := files.TaskStatus(pid); err == nil && !s.Kernel {
-			out[s.PPID] = append(out[s.PPID], pid)
+	if err := r.each(ctx, files, func(p process) bool {
+		if s, err := r.read(files, p); err == nil && !s.Kernel {
+			out[s.PPID] = append(out[s.PPID], p.pid)
 		}
 		return true
 	}); err != nil {

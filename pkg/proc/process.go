@@ -65,7 +65,7 @@ func (r *Round) office(ctx context.Context, files *kernfile.Reader, want func(co
 	out := all[:0]
 	for i := range all {
 		s := &all[i]
-		s.Cgroup = readCgroup(files, threadInGroup(files, s))
+		s.Cgroup = readCgroup(files, r.threadInGroup(files, s))
 		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" || s.Cgroup == "" {
 			continue
 		}
@@ -77,7 +77,7 @@ func (r *Round) office(ctx context.Context, files *kernfile.Reader, want func(co
 
 // threadInGroup returns a thread of a process whose group tells the process's: in version 1 a first thread that has
 // ended shows the root.
-func threadInGroup(files *kernfile.Reader, s *kernfile.TaskStatus) int {
+func (r *Round) threadInGroup(files *kernfile.Reader, s *kernfile.TaskStatus) int {
 	if s.State != evidence.Zombie || s.Threads < 2 {
 		return s.TID
 	}
@@ -86,7 +86,7 @@ func threadInGroup(files *kernfile.Reader, s *kernfile.TaskStatus) int {
 		return s.TID
 	}
 	for _, tid := range tids {
-		if t, err := files.TaskStatus(tid); err == nil && t.PID == s.PID && t.State != evidence.Zombie && t.State != evidence.Dead {
+		if t, err := r.read(files, process{tid, rootGroup}); err == nil && t.PID == s.PID && t.State != evidence.Zombie && t.State != evidence.Dead {
 			return tid
 		}
 	}

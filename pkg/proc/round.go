@@ -2,7 +2,6 @@ package proc
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -27,13 +26,16 @@ type Round struct {
 	kubelet string // the kubelet's directory, "" while it is not known
 
 	mounts mount.View
-	crowd  atomic.Int64 // tasks of the pods that have more than fewTasks
+	tasks  atomic.Int64 // that were admitted
 	// connected counts the pods of which the connections were read.
 	connected atomic.Int64
 	// pids returns the processes that /proc lists, in ascending order.
-	pids func() ([]int, error)
+	pids   func() ([]int, error)
+	census *shared[census]
+	// purse is for the processes of pods, and threads for their threads.
+	purse, threads *purse
 
-	byComm *shared[map[string]*[]int]
+	byComm *shared[map[string]*[]process]
 	// plugins are the CNI plugins that take down networks and set them up.
 	plugins *shared[plugins]
 	// unanswered are the connections in the kubelet's network over which nothing has come back,
@@ -56,16 +58,31 @@ type Round struct {
 	indexed   int // how many pipes are kept of these; who walks may use it
 }
 
-// Bounds of the tasks that are read in a round, which are kept until the next one. A
-// pod of up to fewTasks is always read; all others together have room for maxCrowd.
+// maxTasks bounds the tasks that are read in a round, which are kept until the next one. The more of it is used up, the fewer a
+// pod may have to be read: the last part is for pods of up to fewTasks, of which there is room for twice as many as a kubelet runs.
 const (
-	fewTasks = 512
-	maxCrowd = 32_768
+	maxTasks = 49_152
+	fewTasks = 64
 )
 
 // admits reports whether there is room in the round for a pod of so many tasks.
 func (r *Round) admits(tasks int) bool {
-	return tasks <= fewTasks || r.crowd.Add(int64(tasks)) <= maxCrowd
+	room := int64(maxTasks)
+	switch {
+	case tasks > 8*fewTasks:
+		room = maxTasks * 4 / 6
+	case tasks > fewTasks:
+		room = maxTasks * 5 / 6
+	}
+	for {
+		kept := r.tasks.Load()
+		if kept+int64(tasks) > room {
+			return false
+		}
+		if r.tasks.CompareAndSwap(kept, kept+int64(tasks)) {
+			return true
+		}
+	}
 }
 
 // Round returns a new round. It reads nothing yet.
@@ -74,7 +91,10 @@ func (h *Host) Round() *Round {
 	return &Round{
 		Host:    h,
 		kubelet: dir,
-		byComm:  newShared[map[string]*[]int](),
+		census:  newShared[census](),
+		purse:   newPurse(h),
+		threads: newPurse(h),
+		byComm:  newShared[map[string]*[]process](),
 		plugins: newShared[plugins](),
 
 		unanswered: newShared[unanswered](),
@@ -103,50 +123,23 @@ func (h *Host) Round() *Round {
 	}
 }
 
-// each calls do with the processes of the node, in ascending order, until it returns
-// false. With an error it has not been called with all of them.
-func (r *Round) each(ctx context.Context, do func(pid int) bool) error {
-	return r.eachAfter(ctx, 0, do)
-}
-
-// eachAfter is the same, and begins after one of them.
-func (r *Round) eachAfter(ctx context.Context, after int, do func(pid int) bool) error {
-	pids, err := r.pids()
-	if err != nil {
-		return err
-	}
-	if after > 0 {
-		i, _ := slices.BinarySearch(pids, after+1)
-		pids = slices.Concat(pids[i:], pids[:i])
-	}
-	for i, pid := range pids {
-		switch {
-		case i%64 == 0 && ctx.Err() != nil:
-			return ctx.Err()
-		case i == maxSearched:
-			return fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
-		}
-		if !do(pid) {
-			break
-		}
-	}
-	return nil
-}
-
-// pidsByComm returns the processes by comm. The comms are read once in a round;
+// pidsByComm returns the processes outside of pods by comm. The comms are read once in a round;
 // a process may have changed its own since then, or have ended.
-func (r *Round) pidsByComm(ctx context.Context, files *kernfile.Reader) (map[string]*[]int, error) {
-	return r.byComm.get(ctx, func() (map[string]*[]int, error) {
-		pids, err := r.pids()
+func (r *Round) pidsByComm(ctx context.Context, files *kernfile.Reader) (map[string]*[]process, error) {
+	return r.byComm.get(ctx, func() (map[string]*[]process, error) {
+		known, err := r.taken(ctx, files)
 		if err != nil {
 			return nil, err
 		}
-		byComm := make(map[string]*[]int)
-		for i, pid := range pids {
-			if i%64 == 0 && ctx.Err() != nil {
+		byComm := make(map[string]*[]process)
+		for _, p := range known.all {
+			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			b, err := files.Task(pid, kernfile.Comm)
+			if p.payer != "" && p.payer != rootGroup {
+				continue
+			}
+			b, err := files.Task(p.pid, kernfile.Comm)
 			if err != nil {
 				continue // it has ended
 			}
@@ -154,31 +147,34 @@ func (r *Round) pidsByComm(ctx context.Context, files *kernfile.Reader) (map[str
 				b = b[:n-1]
 			}
 			if of, ok := byComm[string(b)]; ok {
-				*of = append(*of, pid)
+				*of = append(*of, p)
 			} else {
-				byComm[string(b)] = &[]int{pid}
+				byComm[string(b)] = &[]process{p}
 			}
 		}
 		return byComm, nil
 	})
 }
 
-// processes returns the processes whose comm is wanted, in order of their IDs.
+// processes returns the processes outside of pods whose comm is wanted, in order of their IDs.
 func (r *Round) processes(ctx context.Context, files *kernfile.Reader, want func(comm string) bool) ([]kernfile.TaskStatus, error) {
 	byComm, err := r.pidsByComm(ctx, files)
 	if err != nil {
 		return nil, err
 	}
-	var pids []int
+	var wanted []process
 	for comm, of := range byComm {
 		if want(comm) {
-			pids = append(pids, *of...)
+			wanted = append(wanted, *of...)
 		}
 	}
-	slices.Sort(pids)
+	slices.SortFunc(wanted, func(a, b process) int { return a.pid - b.pid })
 	var out []kernfile.TaskStatus
-	for _, pid := range pids {
-		s, err := files.TaskStatus(pid)
+	for _, p := range wanted {
+		if ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		s, err := r.read(files, p)
 		if kernfile.Gone(err) {
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -263,10 +264,12 @@ func TestWhichContainerdListens(t *testing.T) {
 
 // A search that begins in the middle reaches all, and one that has begun behind the last one too.
 func TestEachAfter(t *testing.T) {
-	r := &Round{pids: func() ([]int, error) { return []int{1, 3, 7}, nil }}
+	r := (&Host{Proc: t.TempDir()}).Round()
+	r.pids = func() ([]int, error) { return []int{1, 3, 7}, nil }
+	files := kernfile.New()
 	for after, want := range map[int][]int{0: {1, 3, 7}, 1: {3, 7, 1}, 2: {3, 7, 1}, 7: {1, 3, 7}, 9: {1, 3, 7}} {
 		var got []int
-		if err := r.eachAfter(t.Context(), after, func(pid int) bool { got = append(got, pid); return true }); err != nil || !slices.Equal(got, want) {
+		if err := r.eachAfter(t.Context(), files, after, func(p process) bool { got = append(got, p.pid); return true }); err != nil || !slices.Equal(got, want) {
 			t.Errorf("after %d: %v, %v, want %v", after, got, err, want)
 		}
 	}

@@ -30,20 +30,20 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 	t := &tables{Round: r}
 	after := int(r.searched.Load())
 	tried, last := after, after
-	err = r.eachAfter(ctx, after, func(pid int) bool {
-		s, err := files.TaskStatus(pid)
+	err = r.eachAfter(ctx, files, after, func(p process) bool {
+		s, err := r.read(files, p)
 		if err != nil || s.Kernel || s.State == evidence.Zombie && s.Threads <= 1 {
 			return true
 		}
-		s.Cgroup = readCgroup(files, pid)
+		s.Cgroup = readCgroup(files, p.pid)
 		s.Owner, s.Container = owner(&s.Task)
-		tried = pid
+		tried = p.pid
 		saw, err := r.Prober.Ask(ctx, probe.Scanner, r.Proc, &s.Task, s.Owner)
 		if err = complaint(&saw, err, &s, "fdinfo"); hides(&s, err) && hidden == nil && ctx.Err() == nil {
 			hidden = err // the others are asked all the same
 		}
 		if ctx.Err() == nil {
-			last = pid
+			last = p.pid
 		}
 		if !saw.Scans {
 			return ctx.Err() == nil

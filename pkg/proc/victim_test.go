@@ -116,6 +116,32 @@ func victim(what string, args []string) error {
 		ready()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = syscall.Kill(0, syscall.SIGKILL)
+	case "groups":
+		// So many children called as shims are, each with as many supplementary groups as there can be.
+		n, _ := strconv.Atoi(args[0])
+		groups := make([]int, 65_536)
+		for i := range groups {
+			groups[i] = 4_294_000_000 - i
+		}
+		if err := syscall.Setgroups(groups); err != nil {
+			return err
+		}
+		program := filepath.Join(args[1], shimComm)
+		if err := os.Symlink("/bin/sleep", program); err != nil {
+			return err
+		}
+		runtime.LockOSThread()
+		for range n {
+			c := exec.Command(program, "3600")
+			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			if err := c.Start(); err != nil {
+				return err
+			}
+			fmt.Println("child", c.Process.Pid)
+		}
+		ready()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = syscall.Kill(0, syscall.SIGKILL)
 	case "trace":
 		// Traces its child, which stops.
 		runtime.LockOSThread()

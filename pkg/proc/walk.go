@@ -3,7 +3,7 @@ package proc
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
@@ -39,7 +39,7 @@ func hides(s *kernfile.TaskStatus, err error) bool {
 func (w *walk[T]) all(
 	ctx context.Context, r *Round, files *kernfile.Reader, uid string, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error),
 ) ([]T, error) {
-	pids, err := r.pids()
+	known, err := r.taken(ctx, files)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +49,15 @@ func (w *walk[T]) all(
 		return nil, ctx.Err()
 	}
 	defer func() { w.turn <- struct{}{} }()
-	for ; w.next < min(len(pids), maxSearched); w.next++ {
-		s, err := files.TaskStatus(pids[w.next])
+	for ; w.next < len(known.all); w.next++ {
+		if ctx.Err() != nil {
+			return w.found, ctx.Err()
+		}
+		p := known.all[w.next]
+		s, err := r.read(files, p)
+		if errors.Is(err, errDear) && w.charged[p.payer] == nil {
+			w.charged[p.payer] = err
+		}
 		if err != nil || s.Kernel || s.State == evidence.Zombie {
 			continue
 		}
@@ -70,8 +77,5 @@ func (w *walk[T]) all(
 			w.found = append(w.found, kept)
 		}
 	}
-	if len(pids) > maxSearched {
-		return w.found, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
-	}
-	return w.found, cmp.Or(w.hidden, w.charged[uid])
+	return w.found, cmp.Or(w.hidden, known.cut, w.charged[uid])
 }

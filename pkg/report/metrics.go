@@ -35,6 +35,8 @@ type Counts struct {
 	// ReadingsHanging are the readings, of pods and of the node, that were given up
 	// and have not returned.
 	ReadingsHanging int
+	// PassedOver are the processes and threads that were left out of searches of the node, because those of their pod cost too much.
+	PassedOver uint64
 	// LinesDropped are the lines of the log that nobody read in time.
 	LinesDropped uint64
 	// Requests are those to containerd, by their gRPC name.
@@ -82,7 +84,7 @@ type Metrics struct {
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
 	orphanedDesc, loopsDesc, requestsDesc         *prometheus.Desc
-	tokenHeldDesc                                 *prometheus.Desc
+	tokenHeldDesc, passedOverDesc                 *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
@@ -180,6 +182,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Restarts of the helper process.", nil, nil),
 		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
 			"Reads of a suspect task's files that were skipped because too many killed helper processes had not exited.", nil, nil),
+		passedOverDesc: prometheus.NewDesc("nodeagent_processes_passed_over_total",
+			"Processes and threads that searches of the node left out, because those of their pod take too long to read.", nil, nil),
 		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
 			"Pods on the node that have been missing from the API for five minutes or more (--orphans-after), by what is left (kind): "+
 				"process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
@@ -303,6 +307,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.stuckDesc, m.stuckPodsDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc,
 		m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc, m.tokenHeldDesc,
+		m.passedOverDesc,
 	} {
 		ch <- d
 	}
@@ -353,6 +358,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(n.Hangs))
 	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(n.Restarts))
 	ch <- prometheus.MustNewConstMetric(m.refusedDesc, prometheus.CounterValue, float64(n.Refused))
+	ch <- prometheus.MustNewConstMetric(m.passedOverDesc, prometheus.CounterValue, float64(n.PassedOver))
 	for kind, count := range n.Orphans {
 		gauge(m.orphanedDesc, float64(count), kind)
 	}

@@ -95,6 +95,8 @@ type lane struct {
 type abandoned struct {
 	pid   int
 	owner string
+	// namespace is the owner's as it was known then: the pod may be gone since.
+	namespace string
 }
 
 // A helper is a running helper process.
@@ -364,21 +366,30 @@ func (p *Prober) Know(names map[string]string) {
 	p.names = names
 }
 
+// Name returns which pod an owner is, "" when that is not known.
+func (p *Prober) Name(owner string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.names[owner]
+}
+
+// namespace returns the namespace of an owner, "" when that is not known. p.mu is held.
+func (p *Prober) namespace(owner string) string {
+	of, _, _ := strings.Cut(p.names[owner], "/")
+	return of
+}
+
 // refusal says why nothing of an owner's tasks is read: nil when it is.
 func (p *Prober) refusal(owner string) error {
 	p.reap()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	namespace := func(owner string) string {
-		of, _, _ := strings.Cut(p.names[owner], "/")
-		return of
-	}
 	own, ofNamespace, ofPods := 0, 0, 0
 	for _, a := range p.abandoned {
 		if a.owner == owner {
 			own++
 		}
-		if of := namespace(a.owner); of != "" && of == namespace(owner) {
+		if a.namespace != "" && a.namespace == p.namespace(owner) {
 			ofNamespace++
 		}
 		if inPod(a.owner) {
@@ -653,11 +664,16 @@ func (p *Prober) abandon(h *helper, owner string) {
 	h.out.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.abandoned = append(p.abandoned, abandoned{pid, owner})
+	p.abandoned = append(p.abandoned, p.lost(pid, owner))
 	if !p.reaping {
 		p.reaping = true
 		go p.reapAll()
 	}
+}
+
+// lost returns what is remembered of a helper that was killed. p.mu is held.
+func (p *Prober) lost(pid int, owner string) abandoned {
+	return abandoned{pid, owner, p.namespace(owner)}
 }
 
 // reapAll reaps abandoned helpers as they end. It asks now and then instead of

@@ -199,21 +199,26 @@ func TestProberQuotas(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = v.Process.Kill(), v.Wait() })
 	pod := func(n int) string { return strings.Repeat(strconv.Itoa(n), 36) }
-	p.Know(map[string]string{pod(1): "evil/a", pod(2): "evil/b", pod(3): "evil/c", pod(4): "good/a", pod(5): "shop/a", pod(6): "shop/b"})
+	all := map[string]string{pod(1): "evil/a", pod(2): "evil/b", pod(3): "evil/c", pod(4): "good/a", pod(5): "shop/a", pod(6): "shop/b"}
+	left := map[string]string{pod(3): "evil/c", pod(4): "good/a"}
 	own := &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
 	for name, tc := range map[string]struct {
+		known                 map[string]string // since
 		lost, probed, refused []string
 	}{
-		"two of one pod":          {[]string{pod(1), pod(1)}, []string{pod(2), pod(4), ""}, []string{pod(1)}},
-		"four of one namespace":   {[]string{pod(1), pod(1), pod(2), pod(2)}, []string{pod(4), pod(7), "", "shim"}, []string{pod(1), pod(2), pod(3)}},
-		"six of all pods":         {[]string{pod(1), pod(1), pod(2), pod(2), pod(5), pod(6)}, []string{"", "kubelet"}, []string{pod(3), pod(4), pod(7)}},
-		"six of pods not known":   {[]string{pod(7), pod(7), pod(8), pod(8), pod(9), pod(9)}, []string{"", "shim"}, []string{pod(4)}},
-		"two of the node's shims": {[]string{"shim", "shim"}, []string{pod(4), ""}, []string{"shim"}},
+		"two of one pod":           {all, []string{pod(1), pod(1)}, []string{pod(2), pod(4), ""}, []string{pod(1)}},
+		"four of one namespace":    {all, []string{pod(1), pod(1), pod(2), pod(2)}, []string{pod(4), pod(7), "", "shim"}, []string{pod(1), pod(2), pod(3)}},
+		"and the pods were forced": {left, []string{pod(1), pod(1), pod(2), pod(2)}, []string{pod(4), pod(7), "", "shim"}, []string{pod(3)}},
+		"six of all pods":          {all, []string{pod(1), pod(1), pod(2), pod(2), pod(5), pod(6)}, []string{"", "kubelet"}, []string{pod(3), pod(4), pod(7)}},
+		"six of pods not known":    {all, []string{pod(7), pod(7), pod(8), pod(8), pod(9), pod(9)}, []string{"", "shim"}, []string{pod(4)}},
+		"two of the node's shims":  {all, []string{"shim", "shim"}, []string{pod(4), ""}, []string{"shim"}},
 	} {
+		p.Know(all)
 		p.abandoned = nil
 		for _, owner := range tc.lost {
-			p.abandoned = append(p.abandoned, abandoned{pid: v.Process.Pid, owner: owner})
+			p.abandoned = append(p.abandoned, p.lost(v.Process.Pid, owner))
 		}
+		p.Know(tc.known)
 		for _, owner := range tc.probed {
 			if saw, err := p.Ask(t.Context(), Task, "/proc", own, owner); err != nil || saw.Start == 0 {
 				t.Errorf("%s: %.8q is not probed: %v", name, owner, err)

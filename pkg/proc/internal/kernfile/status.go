@@ -17,6 +17,8 @@ type TaskStatus struct {
 	// a kernel thread nor a zombie and has none is inside do_exit, past exit_mm
 	// and perhaps stuck in closing its files: nothing else in this file tells.
 	HasMemory bool
+	// Size is that of the file, in bytes, where it was read (Reader.TaskStatus). The kernel takes the longer for it the more supplementary groups it names.
+	Size int
 }
 
 // TaskStatus reads the status of a thread. The Reader is open on /proc.
@@ -25,7 +27,9 @@ func (r *Reader) TaskStatus(tid int) (TaskStatus, error) {
 	if err != nil {
 		return TaskStatus{}, err
 	}
-	return ParseStatus(b)
+	s, err := ParseStatus(b)
+	s.Size = len(b)
+	return s, err
 }
 
 var errStatus = errors.New("a status file without State and Pid")

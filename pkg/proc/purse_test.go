@@ -1,0 +1,167 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+)
+
+// What the processes of a pod cost to read is no other pod's loss: 400 with 65,536 groups each, which call themselves shims.
+func TestOthersPayNothing(t *testing.T) {
+	pod, hostile, h := newTestPod(t), newTestPod(t), newHost(t)
+	var charged []string
+	h.Dear = func(uid string) { charged = append(charged, uid) }
+	sleeper := start(t, 0, "sleep").pid()
+	pod.add(t, sleeper)
+	many := start(t, 0, "groups", "400", t.TempDir())
+	hostile.add(t, many.pid())
+	for _, pid := range childrenIn(t, many.pid()) {
+		hostile.add(t, pid)
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		r, now := h.Round(), time.Now()
+		p := &evidence.Pod{UID: pod.uid, Time: now, DeletionRequested: now.Add(-time.Minute), Deadline: now.Add(-30 * time.Second)}
+		p.Containers = []evidence.Container{
+			{Name: "main", ID: pod.container, State: evidence.StateRunning, Runtime: runcV2, Task: evidence.ShimTask{PID: sleeper}},
+			{Name: "POD", Kind: evidence.Sandbox, ID: strings.Repeat("ab", 32)},
+		}
+		r.ReadPod(ctx, p)
+		files := open(t, h.Proc)
+		if _, err := r.children(ctx, files); err != nil {
+			t.Errorf("children: %v", err)
+		}
+		_, before := r.pipeUsers(ctx, files, pod.uid) // some machines hide what the first process has open
+		if errors.Is(before, errDear) || ctx.Err() != nil {
+			t.Errorf("pipes: %v", before)
+		}
+		if _, _, err := r.ReadBlocked(ctx); err != nil {
+			t.Errorf("blocked: %v", err)
+		}
+		if _, err := r.ReadMain(ctx, "containerd"); err != nil && ctx.Err() != nil {
+			t.Errorf("containerd: %v", err)
+		}
+		if p.NoShimSince.IsZero() || len(p.Missing) > 0 {
+			t.Errorf("no shim since %s, missing: %v", p.NoShimSince, p.Missing)
+		}
+		if r.pipes.charged[hostile.uid] == nil {
+			t.Error("of the hostile pod itself it is not said that some of its processes were not read")
+		}
+	}
+	if !slices.Equal(charged, []string{hostile.uid}) || h.PassedOver() == 0 {
+		t.Errorf("charged: %q, %d passed over", charged, h.PassedOver())
+	}
+}
+
+func open(t testing.TB, dir string) *kernfile.Reader {
+	t.Helper()
+	files, err := kernfile.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(files.Close)
+	return files
+}
+
+// childrenIn returns the children of a process that are there.
+func childrenIn(t testing.TB, pid int) []int {
+	t.Helper()
+	return childrenOf(open(t, "/proc"), pid)
+}
+
+// A pod with more processes than are read in a round is searched last, and makes the search no shorter for the others.
+func TestManyProcessesAreSearchedLast(t *testing.T) {
+	root := t.TempDir()
+	kerneltest.Tree(t, root, map[string]string{
+		"100/cgroup": "0::/kubepods/pod" + podUID(1) + "/c\n",
+		"101/cgroup": "0::/kubepods/pod" + podUID(2) + "/c\n",
+		"102/cgroup": "0::/system.slice/x\n",
+	})
+	pids := append(slices.Repeat([]int{100}, allowance+1), 101, 102)
+	h := &Host{Proc: root, Cgroup: filepath.Join(root, "cgroup")}
+	r := h.Round()
+	r.pids = func() ([]int, error) { return pids, nil }
+	var got []int
+	if err := r.each(t.Context(), open(t, root), func(p process) bool { got = append(got, p.pid); return len(got) < 2 }); err != nil {
+		t.Fatal(err)
+	}
+	if want := pids[len(pids)-2:]; !slices.Equal(got, want) {
+		t.Errorf("searched first are %v, want %v", got, want)
+	}
+	if dear := slices.Collect(maps.Keys(h.ledger.dear(time.Now()))); !slices.Equal(dear, []string{podUID(1)}) {
+		t.Errorf("dear: %v", dear)
+	}
+	if dear := h.ledger.dear(time.Now().Add(dearFor + time.Second)); len(dear) > 0 {
+		t.Errorf("for ever dear: %v", dear)
+	}
+}
+
+// All dear pods together have one allowance, and others have one each.
+func TestAllowances(t *testing.T) {
+	h := &Host{}
+	h.ledger.note("a", time.Now())
+	h.ledger.note("b", time.Now())
+	p := newPurse(h)
+	p.pay("a", allowance)
+	p.pay("c", allowance)
+	p.pay("", 10*allowance)
+	for payer, want := range map[string]bool{"a": false, "b": false, "c": false, "d": false, "": false} {
+		if p.empty(payer) != want {
+			t.Errorf("%q: it is said that nothing is left", payer)
+		}
+	}
+	p.pay("b", 1)
+	p.pay("c", 1)
+	for payer, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false, "": false} {
+		if p.empty(payer) != want {
+			t.Errorf("%q: nothing is left: %v", payer, !want)
+		}
+	}
+	if h.PassedOver() != 3 {
+		t.Errorf("%d are counted", h.PassedOver())
+	}
+	if costOf(1500) != 1 || costOf(720<<10) < 700 {
+		t.Errorf("a usual status costs %d, one of 720 KiB %d", costOf(1500), costOf(720<<10))
+	}
+}
+
+// With version 1 of control groups the zombies of any pod are in the root group, as the kernel's threads are.
+func TestZombiesInTheRootGroup(t *testing.T) {
+	root := t.TempDir()
+	files, pids := map[string]string{}, []int(nil)
+	large := "Groups:\t" + strings.Repeat("4294000000 ", 65_536) + "\n"
+	for i := range 60 {
+		pid := fmt.Sprint(100 + i)
+		files[pid+"/cgroup"], files[pid+"/comm"] = "3:pids:/\n", "kubelet\n"
+		files[pid+"/status"] = "Name:\tkubelet\nState:\tZ (zombie)\nTgid:\t" + pid + "\nPid:\t" + pid + "\nPPid:\t2\nThreads:\t1\n" + large
+		pids = append(pids, 100+i)
+	}
+	kerneltest.Tree(t, root, files)
+	h := &Host{Proc: root}
+	r := h.Round()
+	r.pids = func() ([]int, error) { return pids, nil }
+	n := 0
+	if err := r.each(t.Context(), open(t, root), func(p process) bool {
+		if _, err := r.read(open(t, root), p); err == nil {
+			n++
+		}
+		return true
+	}); err != nil || n == 0 || n > 30 {
+		t.Errorf("%d of 60 are read, %v", n, err)
+	}
+	// Who looks for the kubelet is told that it is not known.
+	if got, err := r.ReadMain(t.Context(), KubeletNames...); got != nil || err == nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
