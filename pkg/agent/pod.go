@@ -10,9 +10,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -37,23 +39,25 @@ func Trim(obj any) (any, error) {
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
 
-			NodeName:              p.Spec.NodeName,
+			NodeName:              short(p.Spec.NodeName),
 			HostPID:               p.Spec.HostPID,
 			HostNetwork:           p.Spec.HostNetwork,
 			ShareProcessNamespace: p.Spec.ShareProcessNamespace,
 		},
-		Status: corev1.PodStatus{Phase: p.Status.Phase, ObservedGeneration: p.Status.ObservedGeneration},
+		Status: corev1.PodStatus{Phase: short(p.Status.Phase), ObservedGeneration: p.Status.ObservedGeneration},
 	}
-	out.Name, out.Namespace, out.UID = p.Name, p.Namespace, p.UID
-	out.ResourceVersion, out.Generation = p.ResourceVersion, p.Generation
+	out.Name, out.Namespace, out.UID = short(p.Name), short(p.Namespace), short(p.UID)
+	out.ResourceVersion, out.Generation = short(p.ResourceVersion), p.Generation
 	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = p.DeletionTimestamp, p.DeletionGracePeriodSeconds
-	out.Finalizers = slices.Clone(kept(p.Finalizers))
+	for _, f := range kept(p.Finalizers) {
+		out.Finalizers = append(out.Finalizers, cut(f, maxFinalizer))
+	}
 	for i := range p.Spec.Volumes {
 		if name := driverDir(&p.Spec.Volumes[i]); name != "" {
 			out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path.Join("plugins", name)}}})
 			for _, c := range p.Status.Conditions {
 				if c.Type == corev1.PodReady {
-					out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status})
+					out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: short(c.Status)})
 				}
 			}
 			break
@@ -66,11 +70,14 @@ func Trim(obj any) (any, error) {
 		c := &p.Status.Conditions[i]
 		looked := c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork
 		if looked && len(out.Status.Conditions) < fewConditions {
-			out.Status.Conditions = append(out.Status.Conditions, *c)
+			out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{
+				Type: short(c.Type), Status: short(c.Status), Reason: short(c.Reason), Message: cut(c.Message, maxCondition),
+				ObservedGeneration: c.ObservedGeneration, LastProbeTime: c.LastProbeTime, LastTransitionTime: c.LastTransitionTime,
+			})
 		}
 	}
 	for i := range kept(p.Spec.ResourceClaims) {
-		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: p.Spec.ResourceClaims[i].Name})
+		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: short(p.Spec.ResourceClaims[i].Name)})
 	}
 	if p.Status.ExtendedResourceClaimStatus != nil {
 		out.Status.ExtendedResourceClaimStatus = new(corev1.PodExtendedResourceClaimStatus)
@@ -83,15 +90,20 @@ func Trim(obj any) (any, error) {
 		return out, nil
 	}
 	if i := controller(p); i >= 0 {
-		out.OwnerReferences = slices.Clone(p.OwnerReferences[i : i+1])
+		// An owner of which something is longer than what the API server takes for a name is none.
+		o, controls := &p.OwnerReferences[i], true
+		kept := metav1.OwnerReference{APIVersion: short(o.APIVersion), Kind: short(o.Kind), Name: short(o.Name), UID: short(o.UID), Controller: &controls}
+		if kept.APIVersion == o.APIVersion && kept.Kind == o.Kind && kept.Name == o.Name && kept.UID == o.UID {
+			out.OwnerReferences = []metav1.OwnerReference{kept}
+		}
 		if hash, ok := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; ok {
-			out.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: hash}
+			out.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: short(hash)}
 		}
 	}
 	for _, v := range specified(p) {
-		volume := corev1.Volume{Name: v.Name}
-		if v.Claim != "" {
-			volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim}
+		volume := corev1.Volume{Name: short(v.Name)}
+		if claim := short(v.Claim); claim != "" {
+			volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
 		}
 		out.Spec.Volumes = append(out.Spec.Volumes, volume)
 	}
@@ -109,12 +121,12 @@ func Trim(obj any) (any, error) {
 		if v.Block && len(out.Spec.Containers) > 0 {
 			// That a container has it is enough, and said once.
 			c := &out.Spec.Containers[0]
-			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name})
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: short(v.Name)})
 		}
 	}
 	for i := range kept(p.Spec.EphemeralContainers) {
 		out.Spec.EphemeralContainers = append(out.Spec.EphemeralContainers, corev1.EphemeralContainer{
-			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: p.Spec.EphemeralContainers[i].Name},
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: short(p.Spec.EphemeralContainers[i].Name)},
 		})
 	}
 	out.Status.ContainerStatuses = trimStatuses(p.Status.ContainerStatuses)
@@ -127,6 +139,27 @@ func Trim(obj any) (any, error) {
 // thousand, and hardly anybody more than ten.
 const mostKept = 128
 
+// Bounds of the strings that are kept of a pod, in bytes. The API server takes up to maxName for the name of an object, and
+// maxFinalizer for a finalizer (IsQualifiedName, k8s.io/apimachinery/pkg/util/validation); maxCondition is what the agent writes
+// itself. It bounds none of an owner's, a claim's, or a hook's program, and none of the status.
+const (
+	maxName      = 253
+	maxFinalizer = 253 + 1 + 63
+	maxCondition = condition.Max
+)
+
+// short returns a string that is to be kept; "" for one that is too long for a name. What was left out is not known: nothing has
+// a part of it for its name.
+func short[T ~string](s T) T { return cut(s, maxName) }
+
+// cut is short for another length. The copy is not a part of the object that the API server sent.
+func cut[T ~string](s T, most int) T {
+	if len(s) > most {
+		return ""
+	}
+	return T(strings.Clone(string(s)))
+}
+
 // fewConditions is more than there are of those that are looked at.
 const fewConditions = 4
 
@@ -134,7 +167,11 @@ const fewConditions = 4
 func kept[T any](all []T) []T { return all[:min(len(all), mostKept)] }
 
 func trimContainer(c *corev1.Container, alone bool) corev1.Container {
-	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
+	out := corev1.Container{Name: short(c.Name)}
+	if c.RestartPolicy != nil {
+		policy := short(*c.RestartPolicy)
+		out.RestartPolicy = &policy
+	}
 	if l := c.Lifecycle; l != nil && (l.PreStop != nil || l.PostStart != nil) {
 		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop, hookPort(c, l.PreStop, alone)), PostStart: trimHook(l.PostStart,
 			hookPort(c, l.PostStart, alone))}
@@ -147,7 +184,7 @@ func keepMount(p *corev1.Pod, volume string, at evidence.SpecMount) {
 	for _, all := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range all {
 			if c := &all[i]; c.Name == at.Container {
-				c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: at.Path})
+				c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: short(volume), MountPath: cut(at.Path, maxPlace)})
 			}
 		}
 	}
@@ -160,7 +197,7 @@ func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
 		return nil
 	}
 	out := &corev1.LifecycleHandler{}
-	if name := hookProgram(h); name != "" {
+	if name := short(hookProgram(h)); name != "" {
 		out.Exec = &corev1.ExecAction{Command: []string{name}}
 		if hookOnlySleeps(h) {
 			out.Exec.Command = []string{name, "-c", "sleep 1"}
@@ -179,10 +216,10 @@ func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range kept(all) {
-		s := corev1.ContainerStatus{Name: all[i].Name, ContainerID: all[i].ContainerID}
+		s := corev1.ContainerStatus{Name: short(all[i].Name), ContainerID: short(all[i].ContainerID)}
 		switch t := all[i].State.Terminated; {
 		case t != nil:
-			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, StartedAt: t.StartedAt, FinishedAt: t.FinishedAt}
+			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: short(t.Reason), StartedAt: t.StartedAt, FinishedAt: t.FinishedAt}
 		case all[i].State.Running != nil:
 			s.State.Running = new(corev1.ContainerStateRunning)
 		case all[i].State.Waiting != nil:

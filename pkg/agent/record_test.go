@@ -95,7 +95,7 @@ func (s *standingPod) logOf(t *testing.T) (asJSON, asText string) {
 		b.Log = slog.New(slog.NewMultiHandler(slog.NewJSONHandler(&inJSON, nil), slog.NewTextHandler(&inText, nil)))
 		b.Budget = &verdict.Budget{PerMinute: s.budget}
 		if s.budget == 0 {
-			b.Budget.Allow(verdict.Subject{UID: "a"}, &diagnose.Finding{Cause: "A"}, time.Now())
+			b.Budget.Allow(verdict.Subject{Namespace: "shop", UID: "a"}, &diagnose.Finding{Cause: "A"}, time.Now())
 		}
 		b.unlogged.Store(s.leftOut)
 		start := time.Now()

@@ -2,6 +2,8 @@ package verdict
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"sync"
 	"time"
 
@@ -37,14 +39,19 @@ type Budget struct {
 	workloads map[workload]time.Time
 }
 
-// A workload is what is told of once: the pods of a controller, or one that has none,
-// with the same cause in the same container.
-type workload struct{ owner, container, cause string }
+// A workload is what is told of once: the pods of a controller, or one that has none, with the same cause in the same container. It is
+// kept for an hour, and is as long whatever the pod's creator has written: a hash of the namespace, in which nobody else names owners,
+// and of the rest.
+type workload [sha256.Size]byte
+
+func workloadOf(s Subject, f *diagnose.Finding) workload {
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", s.Namespace, cmp.Or(s.Owner, s.UID), f.Container, f.Cause))
+}
 
 // Allow reports whether a finding about the pod is to be told at the time t, and
 // takes note of it then.
 func (b *Budget) Allow(s Subject, f *diagnose.Finding, t time.Time) bool {
-	w := workload{owner: cmp.Or(s.Owner, s.UID), container: f.Container, cause: f.Cause}
+	w := workloadOf(s, f)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.told) > 0 && t.Sub(b.told[0]) >= budgetTime {
