@@ -142,6 +142,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts {
 		c := counts(a, reader, lines)
+		c.Outside = watch.Outside()
 		c.Held = policies.Held()
 		return c
 	})

@@ -16,6 +16,7 @@ const maxGone = 512
 // server.
 type Watch struct {
 	informer cache.Controller
+	room     *room
 
 	mu   sync.Mutex
 	pods map[types.UID]*corev1.Pod
@@ -25,11 +26,13 @@ type Watch struct {
 // WatchPods makes the Watch of a node's pods; it begins with Run. trim takes from
 // a pod what is not to be kept.
 func (c *Client) WatchPods(node string, trim cache.TransformFunc) *Watch {
-	return newWatch(c.podsOfNode(node, trim), trim)
+	r := newRoom()
+	trim = r.keep(trim)
+	return newWatch(r, c.podsOfNode(node, trim), trim)
 }
 
-func newWatch(source cache.ListerWatcher, trim cache.TransformFunc) *Watch {
-	w := &Watch{pods: make(map[types.UID]*corev1.Pod)}
+func newWatch(r *room, source cache.ListerWatcher, trim cache.TransformFunc) *Watch {
+	w := &Watch{room: r, pods: make(map[types.UID]*corev1.Pod)}
 	_, w.informer = cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: source,
 		ObjectType:    &corev1.Pod{},
@@ -58,7 +61,9 @@ func (w *Watch) changed(before, now any) {
 	p, _ := now.(*corev1.Pod)
 	if old != nil && (p == nil || p.UID != old.UID) {
 		delete(w.pods, old.UID)
-		if old.DeletionTimestamp != nil && len(w.gone) < maxGone {
+		outside := w.room.isOutside(old.UID)
+		w.room.forget(old)
+		if old.DeletionTimestamp != nil && !outside && len(w.gone) < maxGone {
 			w.gone = append(w.gone, old)
 		}
 	}
@@ -87,7 +92,14 @@ func (w *Watch) All() []*corev1.Pod {
 	return all
 }
 
-// Round returns the pods that terminate, and the last states of those that did
+// Outside returns how many terminating pods there are for which there is no room: of these Round tells nothing.
+func (w *Watch) Outside() int {
+	w.room.mu.Lock()
+	defer w.room.mu.Unlock()
+	return len(w.room.outside)
+}
+
+// Round returns the pods that terminate, as far as there is room for them, and the last states of those that did
 // and that have gone since the call before: how a pod's containers ended tells
 // whether its grace period was enough.
 func (w *Watch) Round() (terminating, gone []*corev1.Pod) {
@@ -97,7 +109,7 @@ func (w *Watch) Round() (terminating, gone []*corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.pods {
-		if p.DeletionTimestamp != nil {
+		if p.DeletionTimestamp != nil && !w.room.isOutside(p.UID) {
 			terminating = append(terminating, p)
 		}
 	}

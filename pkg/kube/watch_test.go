@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func TestWatch(t *testing.T) {
 	source := fcache.NewFakeControllerSource()
 	source.Add(pod("runs", "u1", false))
 	source.Add(pod("ends", "u2", true))
-	w := newWatch(source, trim)
+	w := newWatch(newRoom(), source, trim)
 	if all := w.All(); len(all) != 0 || w.Synced() {
 		t.Errorf("%d pods are known before there is a watch", len(all))
 	}
@@ -93,7 +94,7 @@ func TestWatch(t *testing.T) {
 // While the watch is broken a pod may go unseen, and another one of its name
 // come.
 func TestWatchMissesADeletion(t *testing.T) {
-	w := newWatch(fcache.NewFakeControllerSource(), trim)
+	w := newWatch(newRoom(), fcache.NewFakeControllerSource(), trim)
 	w.changed(nil, pod("web", "u1", true))
 	w.changed(pod("web", "u1", true), pod("web", "u2", false))
 	if len(w.pods) != 1 || w.pods["u2"] == nil || !slices.Equal(uids(w.gone), []string{"u1"}) {
@@ -108,7 +109,7 @@ func TestWatchMissesADeletion(t *testing.T) {
 
 // Nobody need ever ask for what is gone.
 func TestGoneIsBounded(t *testing.T) {
-	w := newWatch(fcache.NewFakeControllerSource(), trim)
+	w := newWatch(newRoom(), fcache.NewFakeControllerSource(), trim)
 	for i := range 2 * maxGone {
 		p := pod("web", fmt.Sprint(i), true)
 		w.changed(nil, p)
@@ -116,5 +117,51 @@ func TestGoneIsBounded(t *testing.T) {
 	}
 	if len(w.gone) != maxGone || len(w.pods) != 0 {
 		t.Errorf("%d gone and %d known are kept", len(w.gone), len(w.pods))
+	}
+}
+
+// One namespace has at most as much of the room as is left, by number and by size, and a pod that has gone leaves its own.
+func TestRoomIsShared(t *testing.T) {
+	large := strings.Repeat("x", 64<<10)
+	for name, finalizer := range map[string]string{"many": "a.b/c", "large": large} {
+		r := newRoom()
+		w := newWatch(r, fcache.NewFakeControllerSource(), r.keep(trim))
+		add := func(namespace string, i int) *corev1.Pod {
+			p := pod(fmt.Sprint(i), fmt.Sprint(namespace, i), true)
+			p.Namespace, p.Finalizers = namespace, []string{finalizer}
+			obj, err := r.keep(trim)(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.changed(nil, obj)
+			return obj.(*corev1.Pod)
+		}
+		for i := range 2 * mostPods {
+			add("evil", i)
+		}
+		victim := add("good", 0)
+		kept := 0
+		for _, p := range w.pods {
+			if !r.isOutside(p.UID) {
+				kept++
+			} else if len(p.Finalizers) > 0 {
+				t.Fatalf("%s: a pod for which there is no room is kept", name)
+			}
+		}
+		if len(victim.Finalizers) == 0 || kept > mostPods/2+1 || r.all.bytes > mostBytes {
+			t.Errorf("%s: %d pods of %d bytes are kept, the victim's finalizers %d", name, kept, r.all.bytes, len(victim.Finalizers))
+		}
+		if got := w.Outside(); got != 2*mostPods+1-kept {
+			t.Errorf("%s: %d are outside, %d kept", name, got, kept)
+		}
+		for _, p := range w.pods {
+			w.changed(p, nil)
+		}
+		if r.all != (share{}) || len(r.ofNamespace)+len(r.sizes)+len(r.outside) > 0 || len(w.gone) > maxGone {
+			t.Errorf("%s: when all are gone %+v is left", name, r.all)
+		}
+		if again := add("evil", 1); len(again.Finalizers) == 0 {
+			t.Errorf("%s: there is no room when all are gone", name)
+		}
 	}
 }

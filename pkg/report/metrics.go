@@ -37,6 +37,8 @@ type Counts struct {
 	ReadingsHanging int
 	// PassedOver are the processes and threads that were left out of searches of the node, because those of their pod cost too much.
 	PassedOver uint64
+	// Outside are the terminating pods for which the watch has no room.
+	Outside int
 	// LinesDropped are the lines of the log that nobody read in time.
 	LinesDropped uint64
 	// Requests are those to containerd, by their gRPC name.
@@ -84,7 +86,7 @@ type Metrics struct {
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
 	orphanedDesc, loopsDesc, requestsDesc         *prometheus.Desc
-	tokenHeldDesc, passedOverDesc                 *prometheus.Desc
+	tokenHeldDesc, passedOverDesc, outsideDesc    *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
@@ -184,6 +186,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Reads of a suspect task's files that were skipped because too many killed helper processes had not exited.", nil, nil),
 		passedOverDesc: prometheus.NewDesc("nodeagent_processes_passed_over_total",
 			"Processes and threads that searches of the node left out, because those of their pod take too long to read.", nil, nil),
+		outsideDesc: prometheus.NewDesc("nodeagent_terminating_pods_not_kept",
+			"Terminating pods of the node about which nothing is reported, because there are more than are kept.", nil, nil),
 		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
 			"Pods on the node that have been missing from the API for five minutes or more (--orphans-after), by what is left (kind): "+
 				"process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
@@ -307,7 +311,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.stuckDesc, m.stuckPodsDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc,
 		m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc, m.tokenHeldDesc,
-		m.passedOverDesc,
+		m.passedOverDesc, m.outsideDesc,
 	} {
 		ch <- d
 	}
@@ -359,6 +363,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(n.Restarts))
 	ch <- prometheus.MustNewConstMetric(m.refusedDesc, prometheus.CounterValue, float64(n.Refused))
 	ch <- prometheus.MustNewConstMetric(m.passedOverDesc, prometheus.CounterValue, float64(n.PassedOver))
+	gauge(m.outsideDesc, float64(n.Outside))
 	for kind, count := range n.Orphans {
 		gauge(m.orphanedDesc, float64(count), kind)
 	}

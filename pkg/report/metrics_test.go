@@ -86,7 +86,7 @@ nodeagent_verdicts_dropped_total 1
 
 func TestSelfMetrics(t *testing.T) {
 	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts {
-		return Counts{Hangs: 3, Restarts: 2, Refused: 5, PassedOver: 7, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4,
+		return Counts{Hangs: 3, Restarts: 2, Refused: 5, PassedOver: 7, Outside: 8, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4,
 			Requests: map[string]uint64{"runtime.v1.RuntimeService/Version": 8}}
 	})
 	m.Ticked(time.UnixMilli(1_772_000_000_500), 7, 2*time.Second)
@@ -149,6 +149,9 @@ nodeagent_readings_hanging 6
 # HELP nodeagent_probe_refused_total Reads of a suspect task's files that were skipped because too many killed helper processes had not exited.
 # TYPE nodeagent_probe_refused_total counter
 nodeagent_probe_refused_total 5
+# HELP nodeagent_terminating_pods_not_kept Terminating pods of the node about which nothing is reported, because there are more than are kept.
+# TYPE nodeagent_terminating_pods_not_kept gauge
+nodeagent_terminating_pods_not_kept 8
 # HELP nodeagent_processes_passed_over_total Processes and threads that searches of the node left out, because those of their pod take too long to read.
 # TYPE nodeagent_processes_passed_over_total counter
 nodeagent_processes_passed_over_total 7
