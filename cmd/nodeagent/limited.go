@@ -10,8 +10,8 @@ import (
 // them and from one address: they cost memory, and one pod must not take the room
 // from the kubelet's probes.
 const (
-	maxConnections = 256
-	maxOfAddress   = 32
+	maxConnections = 64
+	maxOfAddress   = 16
 )
 
 // A limited listener closes connections that are too many at once, instead of

@@ -228,7 +228,7 @@ func (m *Metrics) Handler() http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Exemplars are in the OpenMetrics format only.
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second, EnableOpenMetrics: true})
+	return newAnswers(promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 }
 
 // Ticked takes note of the end of a loop.
