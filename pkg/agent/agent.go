@@ -306,14 +306,18 @@ func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choi
 	if a.Skew != nil {
 		_, out.ahead, _ = a.Skew()
 	}
+	room := a.share(terminating)
 	for _, p := range terminating {
 		uid := string(p.UID)
 		out.here[uid] = true
 		deadline := p.DeletionTimestamp.Add(-out.ahead)
 		late := deadline.Before(now)
-		c := a.Cases.Open(uid)
 		out.overdue = out.overdue || late
-		if c == nil || a.uses(uid) {
+		if !room[uid] || a.uses(uid) {
+			continue
+		}
+		c := a.Cases.Open(uid)
+		if c == nil {
 			continue
 		}
 		if late && c.Last != nil {
@@ -333,8 +337,36 @@ func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choi
 			out.due = append(out.due, l)
 		}
 	}
+	slices.SortStableFunc(out.due, func(a, b look) int { return lastRead(a.earlier).Compare(lastRead(b.earlier)) })
+	out.due = verdict.InTurn(out.due, func(l *look) string { return l.pod.Namespace })
 	return out
 }
+
+// lastRead returns when a reading began, zero for none.
+func lastRead(e *evidence.Pod) time.Time {
+	if e == nil {
+		return time.Time{}
+	}
+	return e.Time
+}
+
+// share returns those of the terminating pods, by UID, for which there is room.
+func (a *Agent) share(terminating []*corev1.Pod) map[string]bool {
+	all := make([]verdict.Candidate, 0, len(terminating))
+	for _, p := range terminating {
+		one := verdict.Candidate{UID: string(p.UID), Namespace: p.Namespace, Deleted: p.DeletionTimestamp.Time}
+		if c := a.Cases.Get(one.UID); c != nil && c.Reading() != nil {
+			one.ObjectOnly = c.Reading().NothingLeft()
+		} else {
+			one.ObjectOnly = len(p.Finalizers) > 0 && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed)
+		}
+		all = append(all, one)
+	}
+	return a.Cases.Share(all)
+}
+
+// leastLooks is how many pods each round looks at that has as many, as many as a kubelet runs.
+const leastLooks = 110
 
 // lookAtAll looks at pods side by side, as many as there are workers, and returns when each
 // look has returned or was given up.
@@ -353,7 +385,13 @@ func (a *Agent) lookAtAll(ctx context.Context, reading node.Round, due []look, a
 			a.moved.Store(int64(time.Since(loaded)))
 		})
 	}
-	for _, l := range due {
+	// A round of which the looks take long, as those at a thousand pods of one tenant do, each of which writes to the API server,
+	// ends early. The next one begins with the pods whose last look is the oldest, in turn from each namespace.
+	begun := time.Now()
+	for i, l := range due {
+		if i >= leastLooks && time.Since(begun) > a.Longest {
+			break
+		}
 		watch(l.key(), l.pod, func(ctx context.Context) { a.look(ctx, l, reading) })
 	}
 	for i := range after {

@@ -18,11 +18,13 @@ const (
 	stuckAfter = 2 * time.Minute
 )
 
-// latest returns the verdicts about the pods that are furthest past their deadlines, at most maxPodSeries. It sorts standing.
+// latest returns the verdicts about the pods that are furthest past their deadlines, in turn from each namespace and at most
+// maxPodSeries. It sorts standing.
 func latest(standing []verdict.Standing) []verdict.Standing {
 	slices.SortFunc(standing, func(a, b verdict.Standing) int {
 		return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.UID, b.UID))
 	})
+	standing = verdict.InTurn(standing, func(s *verdict.Standing) string { return s.Namespace })
 	return standing[:min(len(standing), maxPodSeries)]
 }
 
@@ -50,6 +52,7 @@ func stuckByWorkload(standing []verdict.Standing, now time.Time) map[stuckWorklo
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.namespace, b.namespace),
 			cmp.Compare(a.workload.Name, b.workload.Name), cmp.Compare(a.workload.Type, b.workload.Type), cmp.Compare(a.cause, b.cause))
 	})
+	all = verdict.InTurn(all, func(w *stuckWorkload) string { return w.namespace })
 	for _, w := range all[maxWorkloadSeries:] {
 		count[stuckWorkload{cause: w.cause}] += count[w]
 		delete(count, w)

@@ -80,3 +80,21 @@ func TestLateIsNotStuck(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// The pods and workloads of one namespace do not take the series from another one's, though they have been stuck for longer.
+func TestSeriesAreShared(t *testing.T) {
+	cases, d := new(verdict.Cases), blocked("ShimHung")
+	for i := range 400 {
+		s := verdict.Subject{Kind: verdict.Pod, Namespace: "evil", Name: fmt.Sprint("web-", i), UID: fmt.Sprint(i), Workload: verdict.Workload{Name: fmt.Sprint(i % 300)}}
+		if i == 399 {
+			s.Namespace, s.Name, s.Workload.Name = "good", "victim", "victim"
+		}
+		cases.Open(s.UID).Judge(s, &evidence.Pod{Time: start, UID: s.UID, Deadline: start.Add(time.Duration(i-1000) * time.Second)}, d)
+	}
+	text := serve(NewMetrics("v1", func() time.Time { return start }, cases, nil), "")
+	for _, want := range []string{`stuck_terminating_seconds{namespace="good",`, `nodeagent_stuck_pods{namespace="good",`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -331,26 +332,42 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// There is one bound on the number of pods remembered.
+// There is one bound on the number of pods remembered. A namespace with few has its place beside one with many, and pods of which
+// only the object is left make room.
 func TestCasesAreBounded(t *testing.T) {
 	var cases Cases
-	for i := range maxCases {
-		cases.Open(fmt.Sprint(i)).Judge(web, &evidence.Pod{Time: start}, nothing)
+	var pods []Candidate
+	add := func(namespace, uid string, objectOnly bool) {
+		pods = append(pods, Candidate{UID: uid, Namespace: namespace, Deleted: start.Add(time.Duration(len(pods)) * time.Second), ObjectOnly: objectOnly})
+		if cases.Share(pods)[uid] {
+			cases.Open(uid)
+		}
 	}
-	if cases.Open("one too many") != nil || cases.Refused() != 1 {
+	for i := range maxCases {
+		add("evil", fmt.Sprint(i), false)
+		cases.Get(fmt.Sprint(i)).Judge(web, &evidence.Pod{Time: start}, nothing)
+	}
+	add("evil", "one too many", false)
+	if cases.Get("one too many") != nil || cases.Refused() != 1 {
 		t.Errorf("no bound; %d refused", cases.Refused())
 	}
-	if again := cases.Open("7"); again == nil || again.Last == nil {
+	if again := cases.Get("7"); again == nil || again.Last == nil {
 		t.Error("a pod that is known is refused, or forgotten")
 	}
+	add("good", "victim", false)
+	if cases.Get("victim") == nil || len(cases.All()) != maxCases || cases.Get("0") == nil {
+		t.Error("a namespace with one pod has no place beside one with a thousand")
+	}
 	here := make(map[string]bool)
-	for i := range maxCases - 1 {
+	for i := range maxCases - 2 {
 		here[fmt.Sprint(i)] = true
 	}
-	if closed := cases.CloseOthers(here); len(closed) != 1 || closed[fmt.Sprint(maxCases-1)] == nil {
-		t.Errorf("%d closed, want the last one", len(closed))
+	if closed := cases.CloseOthers(here); len(closed) != 2 || closed["victim"] == nil {
+		t.Errorf("%d closed, want the victim's and the last one", len(closed))
 	}
-	c := cases.Open("one too many")
+	pods = slices.DeleteFunc(pods, func(p Candidate) bool { return !here[p.UID] })
+	add("evil", "one too many", false)
+	c := cases.Get("one too many")
 	if c == nil {
 		t.Fatal("no room again")
 	}
@@ -360,6 +377,22 @@ func TestCasesAreBounded(t *testing.T) {
 	c.Judge(web, &evidence.Pod{Time: start}, found("A"))
 	if all := cases.Standing(); len(all) != 1 || all[0].Cause != "A" {
 		t.Errorf("what stands: %+v", all)
+	}
+	for i := range pods {
+		pods[i].ObjectOnly = true
+	}
+	for i := range maxCases {
+		add("evil", fmt.Sprint("lives ", i), false)
+	}
+	if all := cases.All(); len(all) != maxCases || all["lives 999"] == nil {
+		t.Error("pods of which only the object is left make no room")
+	}
+}
+
+func TestInTurn(t *testing.T) {
+	got := InTurn([]string{"a1", "a2", "a3", "b1", "c1", "b2"}, func(s *string) string { return (*s)[:1] })
+	if want := []string{"a1", "b1", "c1", "a2", "b2", "a3"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
