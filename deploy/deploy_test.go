@@ -63,12 +63,15 @@ type manifest struct {
 	binding   rbacv1.ClusterRoleBinding
 	pods      policy
 	events    policy
+	condition policy
 	set       appsv1.DaemonSet
 }
 
 type policy struct {
 	admissionv1.ValidatingAdmissionPolicy
 	binding admissionv1.ValidatingAdmissionPolicyBinding
+	// evaluatesMatches reports whether a test evaluates its match conditions, too.
+	evaluatesMatches bool
 }
 
 func daemonset(t *testing.T) *manifest {
@@ -78,7 +81,7 @@ func daemonset(t *testing.T) *manifest {
 		"Namespace " + namespace: &m.namespace, "ServiceAccount " + name: &m.account, "ClusterRole " + name: &m.role,
 		"ClusterRoleBinding " + name: &m.binding, "DaemonSet " + name: &m.set,
 	}
-	for name, p := range map[string]*policy{"nodeagent-own-node": &m.pods, "nodeagent-own-events": &m.events} {
+	for name, p := range map[string]*policy{"nodeagent-own-node": &m.pods, "nodeagent-own-events": &m.events, "nodeagent-own-condition": &m.condition} {
 		into["ValidatingAdmissionPolicy "+name], into["ValidatingAdmissionPolicyBinding "+name] = &p.ValidatingAdmissionPolicy, &p.binding
 	}
 	read(t, "daemonset.yaml", into)
@@ -95,7 +98,7 @@ func TestKinds(t *testing.T) {
 		name      string
 	}
 	var policies []object
-	for name, p := range map[string]policy{"nodeagent-own-node": m.pods, "nodeagent-own-events": m.events} {
+	for name, p := range map[string]policy{"nodeagent-own-node": m.pods, "nodeagent-own-events": m.events, "nodeagent-own-condition": m.condition} {
 		policies = append(policies,
 			object{p.TypeMeta, p.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"), "", name},
 			object{p.binding.TypeMeta, p.binding.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"), "", name})

@@ -49,6 +49,8 @@ type write[O any] struct {
 	operation         admissionapi.Operation
 	subresource, node string
 	manager           string
+	user              string
+	groups            []string
 	before, after     *O
 }
 
@@ -68,6 +70,7 @@ func (w *write[O]) variables(t *testing.T) map[string]any {
 		t.Fatal(err)
 	}
 	r := &admissionapi.AdmissionRequest{Operation: w.operation, SubResource: w.subresource, Options: runtime.RawExtension{Raw: options}}
+	r.UserInfo.Username, r.UserInfo.Groups = w.user, w.groups
 	r.UserInfo.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/credential-id": {"JTI=x"}}
 	if w.node != "" {
 		r.UserInfo.Extra["authentication.kubernetes.io/node-name"] = authenticationv1.ExtraValue{w.node}
@@ -102,7 +105,10 @@ func (p policy) compile(t *testing.T) func(request map[string]any) []string {
 		}
 		return out
 	}
-	var variables, validations []cel.Program
+	var variables, validations, matches []cel.Program
+	for _, c := range p.Spec.MatchConditions {
+		matches = append(matches, program(c.Expression))
+	}
 	for _, v := range p.Spec.Variables {
 		variables = append(variables, program(v.Expression))
 	}
@@ -116,6 +122,11 @@ func (p policy) compile(t *testing.T) func(request map[string]any) []string {
 			// One that has no value is an error of the expressions that use it only.
 			if value, _, err := v.Eval(request); err == nil {
 				values[p.Spec.Variables[i].Name] = value
+			}
+		}
+		for _, c := range matches {
+			if value, _, err := c.Eval(request); p.evaluatesMatches && (err != nil || value != types.True) {
+				return nil // an error is no match: failurePolicy Ignore
 			}
 		}
 		for i, v := range validations {
@@ -284,5 +295,61 @@ func TestOwnEvents(t *testing.T) {
 		{"a long field", func(w *write[eventsv1.Event]) { w.after.Regarding.FieldPath = strings.Repeat("x", 1<<20) }, []string{small}},
 		{"other words", func(w *write[eventsv1.Event]) { w.after.Note = "Run curl" }, []string{words}},
 		{"another pod's name", func(w *write[eventsv1.Event]) { w.after.Name = "coredns.17c" }, []string{"the name of nodeagent's Event begins with the pod's"}},
+	})
+}
+
+// Nobody but the agents and the kubelets adds or changes the agent's condition, and who does not touch it is not disturbed.
+func TestOwnCondition(t *testing.T) {
+	p := daemonset(t).condition
+	want := &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Update},
+		Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
+	}}}}
+	if diff := cmp.Diff(want, p.Spec.MatchConstraints); diff != "" {
+		t.Errorf("it sees something else (-want +got):\n%s", diff)
+	}
+	if *p.Spec.FailurePolicy != admissionv1.Ignore {
+		t.Error("writes of others fail when it cannot be evaluated")
+	}
+	if b := p.binding.Spec; b.PolicyName != p.Name || !slices.Contains(b.ValidationActions, admissionv1.Deny) || b.MatchResources != nil {
+		t.Errorf("binding %+v", b)
+	}
+	p.evaluatesMatches = true
+	own := corev1.PodCondition{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: "ShimHung", Message: "Cause: Stuck in phase Runtime: the shim hangs."}
+	ready, gate := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}, corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionTrue}
+	const refuses = "only nodeagent changes the condition nodeagent.io/TerminationBlocked; read the pod again, and leave the condition as it is"
+	change := func(change func(c *corev1.PodCondition)) corev1.PodCondition {
+		c := own
+		change(&c)
+		return c
+	}
+	const account = "system:serviceaccount:" + namespace + ":" + name
+	base := func() *write[corev1.Pod] {
+		w := &write[corev1.Pod]{operation: admissionapi.Update, subresource: "status", user: "system:serviceaccount:mesh:gate",
+			groups: []string{"system:serviceaccounts", "system:authenticated"}, before: &corev1.Pod{}, after: &corev1.Pod{}}
+		w.before.Status.Conditions = []corev1.PodCondition{ready, own}
+		return w
+	}
+	after := func(conditions ...corev1.PodCondition) func(*write[corev1.Pod]) {
+		return func(w *write[corev1.Pod]) { w.after.Status.Conditions = conditions }
+	}
+	forges := after(ready, change(func(c *corev1.PodCondition) { c.Message = "Fix: run this." }))
+	try(t, p, base, []deed[corev1.Pod]{
+		{"a gate, by a patch that leaves the others", after(ready, own, gate), nil},
+		{"a gate, in another order", after(gate, own, ready), nil},
+		{"a gate, by a JSON merge patch with the list as it was before the condition came", after(ready, gate), nil},
+		{"a gate, by a JSON merge patch with the list as it is", after(ready, own, gate), nil},
+		{"no conditions", after(), nil},
+		{"a message", forges, []string{refuses}},
+		{"a reason", after(change(func(c *corev1.PodCondition) { c.Reason = "ShimDead" })), []string{refuses}},
+		{"a status", after(change(func(c *corev1.PodCondition) { c.Status = corev1.ConditionFalse })), []string{refuses}},
+		{"a time", after(change(func(c *corev1.PodCondition) { c.LastTransitionTime = metav1.NewTime(time.Unix(1000, 0)) })), []string{refuses}},
+		{"a second one", after(own, change(func(c *corev1.PodCondition) { c.Message = "Fix: run this." })), []string{refuses}},
+		{"a first one", func(w *write[corev1.Pod]) { w.before.Status.Conditions = nil; after(own)(w) }, []string{refuses}},
+		{"a first one of a pod without a status", func(w *write[corev1.Pod]) { w.before = &corev1.Pod{}; after(own)(w) }, []string{refuses}},
+		{"the agent", func(w *write[corev1.Pod]) { w.user = account; forges(w) }, nil},
+		{"a kubelet", func(w *write[corev1.Pod]) { w.user, w.groups = "system:node:n1", []string{"system:nodes"}; forges(w) }, nil},
+		{"an account of another namespace of the agent's name", func(w *write[corev1.Pod]) { w.user = "system:serviceaccount:evil:" + name; forges(w) }, []string{refuses}},
+		{"somebody without groups", func(w *write[corev1.Pod]) { w.groups = nil; forges(w) }, []string{refuses}},
 	})
 }
