@@ -248,6 +248,7 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 		Readiness: readiness(client, o.host.nodeName),
 		Diagnose:  cause.Diagnose,
 		Reasons:   reasons(),
+		Wrote:     cause.Wrote,
 		Cases:     new(verdict.Cases),
 		Budget:    &verdict.Budget{PerMinute: o.budget},
 

@@ -76,6 +76,8 @@ type Agent struct {
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Reasons are those that a condition of an earlier run of the agent can have; nil is any.
 	Reasons []string
+	// Wrote reports whether an agent may have given that advice about a cause; nil is any.
+	Wrote func(cause, fix, avoid, force string) bool
 	// Cases holds what stands about each pod that is looked at.
 	Cases *verdict.Cases
 	// Budget bounds what is told about pods that are not late.

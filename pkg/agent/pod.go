@@ -298,12 +298,15 @@ func subject(p *corev1.Pod) verdict.Subject {
 	return s
 }
 
-// subject is the same, without a condition whose reason the agent does not give: whoever may write
+// subject is the same, without a condition whose reason or advice the agent does not give: whoever may write
 // the pod's status can write any.
 func (a *Agent) subject(p *corev1.Pod) verdict.Subject {
 	s := subject(p)
-	if s.Condition != nil && a.Reasons != nil && !slices.Contains(a.Reasons, s.Condition.Reason) {
-		s.Condition = nil
+	if c := s.Condition; c != nil {
+		m, _ := condition.Parse(c.Message)
+		if a.Reasons != nil && !slices.Contains(a.Reasons, c.Reason) || a.Wrote != nil && !a.Wrote(c.Reason, m.Fix, m.Avoid, m.ForceDelete) {
+			s.Condition = nil
+		}
 	}
 	return s
 }

@@ -82,8 +82,13 @@ func (s Style) one(w io.Writer, a *Answer, v *View) {
 	for _, also := range a.Also {
 		s.line(w, "Also", also)
 	}
-	s.fix(w, a.Fix)
-	s.avoid(w, a.Avoid)
+	if a.Unverified {
+		s.line(w, "Fix", a.Fix)
+		s.line(w, "Avoid", a.Avoid)
+	} else {
+		s.fix(w, a.Fix)
+		s.avoid(w, a.Avoid)
+	}
 	force := a.Force
 	if a.ForceWhy != "" {
 		force += ": " + a.ForceWhy
@@ -101,6 +106,9 @@ func (s Style) reported(a *Answer, v *View) string {
 	by, it := "", "nodeagent on "+a.Node
 	switch a.Source {
 	case FromAgent:
+		if a.Unverified {
+			return "a condition that is " + unverified + "; whoever may patch the status of pods can write one"
+		}
 		by, it = it+" for "+Age(v.Now.Sub(a.Said))+"; ", "it"
 	case FromAPI:
 		by = "the API server; "
@@ -153,7 +161,7 @@ func (s Style) fix(w io.Writer, text string) {
 	var steps []string
 	for _, sentence := range sentences(text) {
 		at := command.FindStringIndex(sentence)
-		if at == nil || ofSentence.MatchString(sentence[at[0]:]) {
+		if at == nil || diagnose.InQuotation(sentence[:at[0]]) || ofSentence.MatchString(sentence[at[0]:]) {
 			steps = append(steps, sentence)
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -102,6 +104,8 @@ type Answer struct {
 	Force    string `json:"forceDelete"`
 	ForceWhy string `json:"forceDeleteWhy,omitempty"`
 	Timeline string `json:"timeline,omitempty"`
+	// Unverified reports whether the texts are quoted, because they are of another version, or not the agent's.
+	Unverified bool `json:"unverified,omitempty"`
 	// Source is who says so, and Said since when.
 	Source Source    `json:"source"`
 	Said   time.Time `json:"saidSince,omitzero"`
@@ -227,6 +231,12 @@ func (v *View) agentSays(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bo
 		a.Message, a.HeldBy = said.Message, heldBy(said.Reason, said.Message)
 		return true
 	}
+	if !written(said) {
+		a.Unverified = true
+		a.Message, a.Seen, a.Fix, a.Avoid = quoted(m.Cause), quoted(m.Seen), quoted(m.Fix), quoted(m.Avoid)
+		a.HeldBy, a.Force, a.ForceWhy = "its condition is "+unverified, "unknown", "the condition is "+unverified
+		return true
+	}
 	a.Message, a.Seen, a.Fix, a.Avoid, a.Timeline = m.Cause, m.Seen, m.Fix, m.Avoid, m.Timeline
 	a.Phase, a.HeldBy = phaseOf(m.Cause), heldBy(said.Reason, m.Cause)
 	a.Force, a.ForceWhy = forceOf(m.ForceDelete)
@@ -247,6 +257,24 @@ func (v *View) agentSays(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bo
 		}
 	}
 	return true
+}
+
+// unverified says of a condition whose advice has no text that is known.
+const unverified = "of another version, or not the agent's"
+
+// written reports whether a condition may be an agent's by its text: not one with advice that no agent of this version, or of the two
+// releases before it, gives.
+func written(said *corev1.PodCondition) bool {
+	m, ok := condition.Parse(said.Message)
+	return !ok || cause.Wrote(said.Reason, m.Fix, m.Avoid, m.ForceDelete)
+}
+
+// quoted is how a text that may be anybody's stands in ours; "" for none.
+func quoted(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strconv.QuoteToASCII(text)
 }
 
 // lastWrote returns when the agent last wrote about a pod by the API server's clock. The condition's own time is from when it began to be true.

@@ -80,7 +80,7 @@ func view(n *corev1.Node, p *corev1.Pod) *View {
 }
 
 var verdictMessage = condition.Message{
-	Cause: "Stuck in phase Kill: thread 7 (dd) is in D state.", Seen: "s.", Fix: "f.", Avoid: "a.", ForceDelete: "no, a process still runs.", Timeline: "t.",
+	Cause: "Stuck in phase Kill: thread 7 (dd) is in D state.", Seen: "s.", ForceDelete: "no, a process still runs.", Timeline: "t.",
 }.String()
 
 func TestJudge(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAgentState(t *testing.T) {
 // What an agent said that does not run any more may have changed.
 func TestStaleVerdict(t *testing.T) {
 	v := view(node(corev1.ConditionTrue, time.Hour), pod(time.Hour, told("FinalDeleteRejected", condition.Message{Cause: "Stuck in phase FinalDelete: " +
-		"x.", ForceDelete: "yes, all containers have exited."}.String(), 3*time.Hour)))
+		"x.", ForceDelete: "yes, all containers have exited, and nothing of the pod has been left on the node since 03:05:00 UTC."}.String(), 3*time.Hour)))
 	if a := Judge(v)[0]; a.Force != "yes" || len(a.Also) > 0 {
 		t.Errorf("%+v", a)
 	}
@@ -459,8 +459,6 @@ Cause         UninterruptibleSleep
 Phase         StopSignal > [Kill] · Runtime · Sandbox · Volumes · FinalDelete
 Why           Stuck: thread 7 (dd) is in D state.
 Seen          s.
-Fix           f.
-Avoid         a.
 Force delete  no: a process still runs.
 Timeline      t.
 Reported by   nodeagent on n1 for 60s; it is Ready

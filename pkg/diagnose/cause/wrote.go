@@ -1,0 +1,68 @@
+package cause
+
+import (
+	"embed"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+)
+
+// wordings has a file for this version, current.txt (go test ./pkg/diagnose -update writes it), and one for each of the last
+// two releases: of a wording a line, with the cause or "*", which part of the message it is of, and a regular expression between tabs.
+//
+//go:embed wordings/*.txt
+var wordings embed.FS
+
+// Parts of a message that have a wording.
+const (
+	partFix   = "Fix"
+	partAvoid = "Avoid"
+	partForce = "Force delete"
+	anyCause  = "*"
+)
+
+// Wordings returns the lines of current.txt.
+func Wordings() []string {
+	var out []string
+	add := func(cause, part string, all []string) {
+		for _, p := range all {
+			out = append(out, strings.Join([]string{cause, part, p}, "\t"))
+		}
+	}
+	for _, r := range append(All(), diagnose.Unrecognised) {
+		w := r.Doc.Wording()
+		add(r.Cause, partFix, w.Remedies)
+		add(r.Cause, partAvoid, w.Dangers)
+	}
+	add(anyCause, partForce, diagnose.ForceWording())
+	return out
+}
+
+// written are the wordings by cause and part, compiled when they are asked for.
+var written = sync.OnceValue(func() map[[2]string][]func() *regexp.Regexp {
+	out := make(map[[2]string][]func() *regexp.Regexp)
+	files, _ := wordings.ReadDir("wordings")
+	for _, f := range files {
+		text, _ := wordings.ReadFile("wordings/" + f.Name())
+		for line := range strings.Lines(string(text)) {
+			if parts := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3); len(parts) == 3 {
+				key := [2]string{parts[0], parts[1]}
+				out[key] = append(out[key], sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(parts[2]) }))
+			}
+		}
+	}
+	return out
+})
+
+// Wrote reports whether the advice about a cause may be of an agent of this version, or of one of the last two releases: a part that is
+// not empty has one of its texts, filled with what cannot be a command. Of force, which answers whether a force delete is safe, only a yes
+// does harm. Anybody who may patch the status of pods may write a condition.
+func Wrote(cause, fix, avoid, force string) bool {
+	is := func(cause, part, text string) bool {
+		return text == "" || slices.ContainsFunc(written()[[2]string{cause, part}], func(p func() *regexp.Regexp) bool { return p().MatchString(text) })
+	}
+	return is(cause, partFix, fix) && is(cause, partAvoid, avoid) && (!strings.HasPrefix(force, string(diagnose.ForceYes)) || is(anyCause, partForce, force))
+}
