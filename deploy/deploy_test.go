@@ -239,6 +239,9 @@ func TestTokenExpires(t *testing.T) {
 	if a := pod.AutomountServiceAccountToken; a == nil || *a {
 		t.Error("the kubelet mounts a token by itself")
 	}
+	if a := daemonset(t).account.AutomountServiceAccountToken; a == nil || *a {
+		t.Error("whatever pod names the account gets a token")
+	}
 	i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "token" })
 	if i < 0 || pod.Volumes[i].Projected == nil {
 		t.Fatal("there is no volume for the token")

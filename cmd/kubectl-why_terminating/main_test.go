@@ -164,6 +164,21 @@ func TestReportsFollowTheSchema(t *testing.T) {
 	}
 }
 
+// What others chose does nothing in a terminal, as JSON and as YAML either.
+func TestReportsArePrintable(t *testing.T) {
+	const text = "a\u202eb\u009bc\x1b[31md ä"
+	for output, want := range map[string]string{"json": `a\u202eb\u009bc\u001b[31md \u00e4`, "yaml": `a\u202eb\u009bc\x1b[31md ä`} {
+		var b strings.Builder
+		o := &options{output: output}
+		if err := o.encode(&b, map[string]any{"pods": []any{map[string]any{"message": text, "lateSeconds": 3600000}}}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) || !strings.Contains(b.String(), "3600000") {
+			t.Errorf("%s: %q", output, b.String())
+		}
+	}
+}
+
 func TestPlainHelp(t *testing.T) {
 	o := &options{config: genericclioptions.NewConfigFlags(false)}
 	cmd := command(o)

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/terminal"
 	"github.com/nodeagent-io/nodeagent/pkg/why"
 )
 
@@ -33,13 +35,36 @@ type namespaceReport struct {
 func (o *options) encode(w io.Writer, report any) error {
 	b, err := json.MarshalIndent(report, "", "  ")
 	if err == nil && o.output == "yaml" {
-		b, err = yaml.JSONToYAML(b)
+		var values any
+		if err = json.Unmarshal(b, &values); err == nil {
+			b, err = yaml.Marshal(printable(values))
+		}
 	}
 	if err != nil {
 		return err
 	}
+	if o.output == "json" {
+		b = evidence.ASCII(b)
+	}
 	_, err = fmt.Fprintln(w, strings.TrimSuffix(string(b), "\n"))
 	return err
+}
+
+// printable makes the strings of a value printable, as YAML has no escapes for all that a terminal acts upon.
+func printable(value any) any {
+	switch v := value.(type) {
+	case string:
+		return terminal.Printable(v)
+	case []any:
+		for i := range v {
+			v[i] = printable(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = printable(v[key])
+		}
+	}
+	return value
 }
 
 func (o *options) print(w io.Writer, answers []why.Answer, v *why.View, names []string) error {

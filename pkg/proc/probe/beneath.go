@@ -3,6 +3,8 @@ package probe
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -83,12 +85,24 @@ func isLink(at int, name string) bool {
 	return unix.Fstatat(at, name, &s, unix.AT_SYMLINK_NOFOLLOW) == nil && s.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
+// largestMountinfo bounds what is read of it, in bytes.
+const largestMountinfo = 4 << 20
+
 // mountPoints returns the names on which something is mounted in the mount namespace of the first process (proc_pid_mountinfo(5)).
 func (p *probe) mountPoints() (map[string]bool, error) {
 	if p.mounted != nil {
 		return p.mounted, nil
 	}
-	b, err := os.ReadFile(filepath.Join(p.Proc, "1", "mountinfo"))
+	f, err := os.Open(filepath.Join(p.Proc, "1", "mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	// A container with mounts that spread may make any number of them.
+	b, err := io.ReadAll(io.LimitReader(f, largestMountinfo+1))
+	if err == nil && len(b) > largestMountinfo {
+		err = fmt.Errorf("mountinfo of process 1 is larger than %d bytes", largestMountinfo)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -138,3 +138,23 @@ func TestUnescaped(t *testing.T) {
 		}
 	}
 }
+
+// Of a mount table that is too long, nothing is known.
+func TestMountPointsAreBounded(t *testing.T) {
+	for size, known := range map[int]bool{1 << 20: true, largestMountinfo + 1: false} {
+		dir := t.TempDir()
+		line := "1 1 0:1 / /x rw - tmpfs x rw\n"
+		text := strings.Repeat(line, 1+size/len(line))
+		if err := os.Mkdir(filepath.Join(dir, "1"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "1", "mountinfo"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := &probe{}
+		p.Proc = dir
+		if points, err := p.mountPoints(); (err == nil) != known || points["/x"] != known {
+			t.Errorf("%d bytes: %v, %v", len(text), points, err)
+		}
+	}
+}
