@@ -101,12 +101,35 @@ func unsafe(a *Answer, v *View) string {
 	if len(p.Finalizers) > 0 {
 		return "it has finalizers, which a force delete does not remove: " + strings.Join(p.Finalizers, ", ")
 	}
-	for _, vol := range p.Spec.Volumes {
-		if c := vol.PersistentVolumeClaim; c != nil {
-			return "it uses the volume of claim " + c.ClaimName + ", which only the out-of-service taint detaches"
+	for _, o := range p.OwnerReferences {
+		if o.Controller != nil && *o.Controller && !anew[o.Kind] {
+			return "its " + o.Kind + " may start the same pod again"
+		}
+	}
+	for i := range p.Spec.Volumes {
+		if what := shared(p, &p.Spec.Volumes[i]); what != "" {
+			return "it uses " + what + ", which only the out-of-service taint detaches"
 		}
 	}
 	return ""
+}
+
+// anew are the controllers of Kubernetes whose next pod is another one.
+var anew = map[string]bool{"ReplicaSet": true, "ReplicationController": true, "DaemonSet": true, "Job": true, "Node": true}
+
+// shared says which volume it is if what is in it may be on another machine than the pod, where it can be written by two; "" for one of the
+// pod's own, or of the node's.
+func shared(p *corev1.Pod, v *corev1.Volume) string {
+	s := &v.VolumeSource
+	switch {
+	case s.PersistentVolumeClaim != nil:
+		return "the volume of claim " + s.PersistentVolumeClaim.ClaimName
+	case s.Ephemeral != nil:
+		return "the volume of claim " + p.Name + "-" + v.Name
+	case s.EmptyDir != nil, s.HostPath != nil, s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.Projected != nil, s.Image != nil, s.GitRepo != nil:
+		return ""
+	}
+	return "volume " + v.Name
 }
 
 // alive returns when the agent of a node that is lost has written about one of the pods since then, zero for never.

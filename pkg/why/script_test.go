@@ -17,11 +17,25 @@ func TestScript(t *testing.T) {
 	v := view(lost, pod(time.Hour))
 	v.Pods = nil
 	for name, change := range map[string]func(*corev1.Pod){
-		"plain":     func(*corev1.Pod) {},
+		"plain": func(p *corev1.Pod) {
+			is := true
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: &is}}
+			p.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		},
 		"stateful":  func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "StatefulSet"}} },
 		"finalizer": func(p *corev1.Pod) { p.Finalizers = []string{"example.com/x"} },
 		"volume": func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		},
+		"ephemeral": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+		},
+		"iscsi": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "lun", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}}}
+		},
+		"set": func(p *corev1.Pod) {
+			is := true
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "CloneSet", Controller: &is}}
 		},
 		"told": func(p *corev1.Pod) { p.Spec.NodeName = "n2" },
 	} {
@@ -43,7 +57,8 @@ func TestScript(t *testing.T) {
 		t.Errorf("commands %q", commands)
 	}
 	for _, reason := range []string{"its StatefulSet starts the same pod again", "finalizers, which a force delete does not remove: example.com/x",
-		"it uses the volume of claim data", "its node is not lost", "Commands: 1. Pods left out: 4."} {
+		"it uses the volume of claim data", "it uses the volume of claim ephemeral-scratch", "it uses volume lun", "its CloneSet may start the same pod again",
+		"its node is not lost", "Commands: 1. Pods left out: 7."} {
 		if !strings.Contains(b.String(), reason) {
 			t.Errorf("%q is not said:\n%s", reason, b.String())
 		}

@@ -228,8 +228,7 @@ func ready(n *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// readAgents reads nodeagent's pods. A tenant may give a pod of its own the same labels: where several namespaces have such pods of a DaemonSet,
-// the usual one is taken, or the one with the most.
+// readAgents reads nodeagent's pods. A tenant may give pods of its own the same labels: they are taken where nodeagent is installed.
 func readAgents(ctx context.Context, client kubernetes.Interface, v *why.View) {
 	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: why.AgentSelector})
 	if apierrors.IsForbidden(err) {
@@ -246,20 +245,42 @@ func readAgents(ctx context.Context, client kubernetes.Interface, v *why.View) {
 			byNamespace[p.Namespace] = append(byNamespace[p.Namespace], p)
 		}
 	}
-	theirs := byNamespace[usualNamespace]
-	for _, name := range slices.Sorted(maps.Keys(byNamespace)) {
-		if len(byNamespace[usualNamespace]) == 0 && len(byNamespace[name]) > len(theirs) {
-			theirs = byNamespace[name]
-		}
+	all := slices.Sorted(maps.Keys(byNamespace))
+	home, err := agentsNamespace(ctx, client, all)
+	if err != nil {
+		v.Unread = append(v.Unread, why.Unread{What: "get clusterrolebinding " + bindingName, Why: reason(err),
+			Effect: "pods in namespaces " + strings.Join(all, ", ") + " look like nodeagent's, and whether nodeagent is Ready is not known"})
+		return
 	}
 	v.Agents = make(map[string]*corev1.Pod)
-	for _, p := range theirs {
+	for _, p := range byNamespace[home] {
 		// Of two, as while one is replaced, the one that stays.
 		if have := v.Agents[p.Spec.NodeName]; have == nil || have.DeletionTimestamp != nil {
 			v.Agents[p.Spec.NodeName] = p
 		}
 	}
 }
+
+// agentsNamespace returns in which of some namespaces nodeagent is installed, "" for none: the usual one, else that of the account to
+// which its ClusterRoleBinding gives its permissions. Who may not read that is told of the only one, if there is one.
+func agentsNamespace(ctx context.Context, client kubernetes.Interface, all []string) (string, error) {
+	if len(all) == 0 || slices.Contains(all, usualNamespace) {
+		return usualNamespace, nil
+	}
+	switch binding, err := client.RbacV1().ClusterRoleBindings().Get(ctx, bindingName, metav1.GetOptions{}); {
+	case err == nil && len(binding.Subjects) > 0:
+		return binding.Subjects[0].Namespace, nil
+	case apierrors.IsForbidden(err) && len(all) == 1:
+		return all[0], nil
+	case err == nil, apierrors.IsNotFound(err):
+		return "", nil // nobody has installed it
+	default:
+		return "", err
+	}
+}
+
+// bindingName is that of the ClusterRoleBinding in deploy/daemonset.yaml and in the chart.
+const bindingName = "nodeagent"
 
 // usualNamespace is the agent's in deploy/daemonset.yaml.
 const usualNamespace = "nodeagent-system"

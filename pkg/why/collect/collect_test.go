@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -91,6 +92,27 @@ func TestImpostor(t *testing.T) {
 	}
 	c, _ = clients(terminating("shop", "web-0", "n1"), evil)
 	if v, err := View(t.Context(), c, Query{}); err != nil || len(v.Agents) != 0 {
+		t.Errorf("%v: %+v", err, v.Agents)
+	}
+	// Installed elsewhere, it is where its permissions are, however many pods of others look like it.
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "nodeagent"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "observe"}}}
+	ours, second := agent("n1"), agent("n2")
+	ours.Namespace, second.Namespace = "observe", "b"
+	c, fakes := clients(terminating("shop", "web-0", "n1"), other, second, ours, binding)
+	if v, err := View(t.Context(), c, Query{}); err != nil || len(v.Agents) != 1 || v.Agents["n1"].Namespace != "observe" {
+		t.Errorf("%v: %+v", err, v.Agents)
+	}
+	deny(fakes, "get", "clusterrolebindings")
+	if v, err := View(t.Context(), c, Query{}); err != nil || v.Agents != nil || len(v.Unread) != 1 || !strings.Contains(v.Unread[0].Effect, "namespaces b, observe") {
+		t.Errorf("%v: %+v, %+v", err, v.Agents, v.Unread)
+	}
+	c, _ = clients(terminating("shop", "web-0", "n1"), other)
+	if v, err := View(t.Context(), c, Query{}); err != nil || len(v.Agents) != 0 {
+		t.Errorf("%v: %+v", err, v.Agents)
+	}
+	c, fakes = clients(terminating("shop", "web-0", "n1"), ours)
+	deny(fakes, "get", "clusterrolebindings")
+	if v, err := View(t.Context(), c, Query{}); err != nil || v.Agents["n1"] == nil {
 		t.Errorf("%v: %+v", err, v.Agents)
 	}
 }
