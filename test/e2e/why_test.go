@@ -202,8 +202,10 @@ func whyLostNode(x *trial, n *bed.Node, _ *bed.Turn) {
 			x.Error(err)
 		}
 	}()
-	remove(plain)
+	// The table has the latest first.
 	remove(held)
+	time.Sleep(2 * time.Second)
+	remove(plain)
 	if err := n.Await(ctx, "the node not to be heard of", func() (bool, string) {
 		node, err := n.API.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		return err == nil && nodeIs(node, corev1.ConditionUnknown) && len(node.Spec.Taints) > 0, fmt.Sprint(err)
