@@ -343,7 +343,10 @@ func TestOwnCondition(t *testing.T) {
 		{"a message", forges, []string{refuses}},
 		{"a reason", after(change(func(c *corev1.PodCondition) { c.Reason = "ShimDead" })), []string{refuses}},
 		{"a status", after(change(func(c *corev1.PodCondition) { c.Status = corev1.ConditionFalse })), []string{refuses}},
-		{"a time", after(change(func(c *corev1.PodCondition) { c.LastTransitionTime = metav1.NewTime(time.Unix(1000, 0)) })), []string{refuses}},
+		{"a gate, by a client that does not know a field", func(w *write[corev1.Pod]) {
+			w.before.Status.Conditions[1].ObservedGeneration = 2
+			after(ready, own, gate)(w)
+		}, nil},
 		{"a second one", after(own, change(func(c *corev1.PodCondition) { c.Message = "Fix: run this." })), []string{refuses}},
 		{"a first one", func(w *write[corev1.Pod]) { w.before.Status.Conditions = nil; after(own)(w) }, []string{refuses}},
 		{"a first one of a pod without a status", func(w *write[corev1.Pod]) { w.before = &corev1.Pod{}; after(own)(w) }, []string{refuses}},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
@@ -248,7 +249,7 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 		Readiness: readiness(client, o.host.nodeName),
 		Diagnose:  cause.Diagnose,
 		Reasons:   reasons(),
-		Wrote:     cause.Wrote,
+		Wrote:     wrote,
 		Cases:     new(verdict.Cases),
 		Budget:    &verdict.Budget{PerMinute: o.budget},
 
@@ -283,6 +284,11 @@ func reasons() []string {
 }
 
 // readiness asks for the Node of that name.
+// wrote reports whether an agent may have written a condition about a pod, by its text.
+func wrote(p *corev1.Pod, reason string, m condition.Message) bool {
+	return cause.Wrote(reason, m.Fix, m.Avoid, m.ForceDelete, cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, UIDs: agent.UIDs(p)})
+}
+
 func readiness(client *kube.Client, node string) *agent.Readiness {
 	return &agent.Readiness{Ask: func(ctx context.Context) (*corev1.NodeCondition, error) { return client.NodeReady(ctx, node) }}
 }

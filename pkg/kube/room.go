@@ -13,6 +13,9 @@ import (
 const (
 	mostPods  = 2000
 	mostBytes = 8 << 20
+	// Each namespace has room for so many pods that are not large, however many there are of others.
+	fewPods  = 4
+	fewBytes = 8 << 10
 )
 
 // A share is what is kept of the pods of a namespace, or of all.
@@ -21,19 +24,25 @@ type share struct{ pods, bytes int }
 func (s *share) add(size int)    { s.pods, s.bytes = s.pods+1, s.bytes+size }
 func (s *share) remove(size int) { s.pods, s.bytes = s.pods-1, s.bytes-size }
 
+// A keptPod is one for which there is room.
+type keptPod struct {
+	namespace string
+	size      int
+}
+
 // A room is where terminating pods are kept. A namespace has at most as much of it as is left over, so that another one always
 // finds some. It is safe for use by several goroutines.
 type room struct {
 	mu          sync.Mutex
 	all         share
 	ofNamespace map[string]*share
-	sizes       map[types.UID]int
+	kept        map[types.UID]keptPod
 	// outside are the pods for which there was no room.
 	outside map[types.UID]bool
 }
 
 func newRoom() *room {
-	return &room{ofNamespace: make(map[string]*share), sizes: make(map[types.UID]int), outside: make(map[types.UID]bool)}
+	return &room{ofNamespace: make(map[string]*share), kept: make(map[types.UID]keptPod), outside: make(map[types.UID]bool)}
 }
 
 // keep returns a function that does as trim, and leaves of a pod for which there is no room only what tells that it is there.
@@ -47,7 +56,32 @@ func (r *room) keep(trim cache.TransformFunc) cache.TransformFunc {
 		left := new(corev1.Pod)
 		left.Namespace, left.Name, left.UID, left.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
 		left.DeletionTimestamp, left.Status.Phase = p.DeletionTimestamp, p.Status.Phase
+		left.Annotations = map[string]string{notKept: ""}
 		return left, nil
+	}
+}
+
+// notKept marks what is left of a pod for which there is no room. Of the annotations of others, none of this name is kept.
+const notKept = "nodeagent.io/not-kept"
+
+func isOutside(p *corev1.Pod) bool {
+	_, out := p.Annotations[notKept]
+	return out
+}
+
+// only forgets the pods that are not among those that there are: of a list that broke off, nobody says that they have gone.
+func (r *room) only(here map[types.UID]*corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid := range r.outside {
+		if here[uid] == nil {
+			delete(r.outside, uid)
+		}
+	}
+	for uid, kept := range r.kept {
+		if here[uid] == nil {
+			r.remove(kept.namespace, uid)
+		}
 	}
 }
 
@@ -64,13 +98,14 @@ func (r *room) admits(p *corev1.Pod) bool {
 		of = new(share)
 	}
 	size := p.Size()
-	if of.pods+1 > mostPods-r.all.pods || of.bytes+size > mostBytes-r.all.bytes {
+	few := of.pods < fewPods && size <= fewBytes
+	if !few && (of.pods+1 > mostPods-r.all.pods || of.bytes+size > mostBytes-r.all.bytes) {
 		r.outside[p.UID] = true
 		return false
 	}
 	of.add(size)
 	r.all.add(size)
-	r.ofNamespace[p.Namespace], r.sizes[p.UID] = of, size
+	r.ofNamespace[p.Namespace], r.kept[p.UID] = of, keptPod{p.Namespace, size}
 	return true
 }
 
@@ -84,21 +119,14 @@ func (r *room) forget(p *corev1.Pod) {
 // remove is forget, while mu is held.
 func (r *room) remove(namespace string, uid types.UID) {
 	delete(r.outside, uid)
-	size, ok := r.sizes[uid]
+	one, ok := r.kept[uid]
 	if !ok {
 		return
 	}
-	delete(r.sizes, uid)
-	r.all.remove(size)
+	delete(r.kept, uid)
+	r.all.remove(one.size)
 	of := r.ofNamespace[namespace]
-	if of.remove(size); of.pods == 0 {
+	if of.remove(one.size); of.pods == 0 {
 		delete(r.ofNamespace, namespace)
 	}
-}
-
-// isOutside reports whether there was no room for a pod.
-func (r *room) isOutside(uid types.UID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.outside[uid]
 }

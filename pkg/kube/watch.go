@@ -61,9 +61,8 @@ func (w *Watch) changed(before, now any) {
 	p, _ := now.(*corev1.Pod)
 	if old != nil && (p == nil || p.UID != old.UID) {
 		delete(w.pods, old.UID)
-		outside := w.room.isOutside(old.UID)
 		w.room.forget(old)
-		if old.DeletionTimestamp != nil && !outside && len(w.gone) < maxGone {
+		if old.DeletionTimestamp != nil && !isOutside(old) && len(w.gone) < maxGone {
 			w.gone = append(w.gone, old)
 		}
 	}
@@ -108,8 +107,9 @@ func (w *Watch) Round() (terminating, gone []*corev1.Pod) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.room.only(w.pods)
 	for _, p := range w.pods {
-		if p.DeletionTimestamp != nil && !w.room.isOutside(p.UID) {
+		if p.DeletionTimestamp != nil && !isOutside(p) {
 			terminating = append(terminating, p)
 		}
 	}

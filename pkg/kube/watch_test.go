@@ -142,7 +142,7 @@ func TestRoomIsShared(t *testing.T) {
 		victim := add("good", 0)
 		kept := 0
 		for _, p := range w.pods {
-			if !r.isOutside(p.UID) {
+			if !isOutside(p) {
 				kept++
 			} else if len(p.Finalizers) > 0 {
 				t.Fatalf("%s: a pod for which there is no room is kept", name)
@@ -157,7 +157,7 @@ func TestRoomIsShared(t *testing.T) {
 		for _, p := range w.pods {
 			w.changed(p, nil)
 		}
-		if r.all != (share{}) || len(r.ofNamespace)+len(r.sizes)+len(r.outside) > 0 || len(w.gone) > maxGone {
+		if r.all != (share{}) || len(r.ofNamespace)+len(r.kept)+len(r.outside) > 0 || len(w.gone) > maxGone {
 			t.Errorf("%s: when all are gone %+v is left", name, r.all)
 		}
 		if again := add("evil", 1); len(again.Finalizers) == 0 {

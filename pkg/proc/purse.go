@@ -205,7 +205,8 @@ func (r *Round) takeCensus(ctx context.Context, files *kernfile.Reader) (census,
 	for payer, n := range count {
 		r.purse.pay(payer, n)
 	}
-	isDear := func(p process) bool { return r.purse.dear[p.payer] || count[p.payer] > allowance && p.payer != "" }
+	last := r.last(count)
+	isDear := func(p process) bool { return last[p.payer] }
 	usual := slices.DeleteFunc(slices.Clone(all), isDear)
 	var cut error
 	if len(usual) > maxSearched {
@@ -214,6 +215,34 @@ func (r *Round) takeCensus(ctx context.Context, files *kernfile.Reader) (census,
 	out := census{usual: len(usual), cut: cut}
 	out.all = append(usual, slices.DeleteFunc(all, func(p process) bool { return !isDear(p) })...)
 	return out, nil
+}
+
+// last returns the pods that are searched last, of how many processes each has: those that are dear, and, where that is not
+// enough for the others to be searched in full, those with the most.
+func (r *Round) last(count map[string]int) map[string]bool {
+	out, usual := maps.Clone(r.purse.dear), 0
+	for payer, n := range count {
+		if n > allowance && payer != "" {
+			out[payer] = true
+		}
+		if !out[payer] {
+			usual += n
+		}
+	}
+	for usual > maxSearched {
+		most := ""
+		for payer, n := range count {
+			if payer != "" && !out[payer] && (most == "" || n > count[most] || n == count[most] && payer < most) {
+				most = payer
+			}
+		}
+		if most == "" {
+			break
+		}
+		out[most] = true
+		usual -= count[most]
+	}
+	return out
 }
 
 // payerOf returns whom a process in a group is charged to.

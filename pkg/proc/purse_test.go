@@ -107,6 +107,27 @@ func TestManyProcessesAreSearchedLast(t *testing.T) {
 	}
 }
 
+// Where pods that are not dear have more processes than are searched, those with the most come last, and the others are searched in full.
+func TestTheLargestAreSearchedLast(t *testing.T) {
+	root, files, pids := t.TempDir(), make(map[string]string), []int(nil)
+	for i := range 3 {
+		files[fmt.Sprintf("%d/cgroup", 100+i)] = "0::/kubepods/pod" + podUID(i) + "/c\n"
+		pids = append(pids, slices.Repeat([]int{100 + i}, allowance)...)
+	}
+	files["200/cgroup"], files["300/cgroup"] = "0::/kubepods/pod"+podUID(7)+"/c\n", "0::/system.slice/x\n"
+	kerneltest.Tree(t, root, files)
+	r := (&Host{Proc: root, Cgroup: filepath.Join(root, "cgroup")}).Round()
+	r.pids = func() ([]int, error) { return append(pids, 200, 300), nil }
+	got := make(map[int]bool)
+	if err := r.each(t.Context(), open(t, root), func(p process) bool { got[p.pid] = true; return true }); err != nil {
+		t.Error(err)
+	}
+	known, err := r.taken(t.Context(), open(t, root))
+	if err != nil || known.cut != nil || known.usual > maxSearched || !got[200] || !got[300] {
+		t.Errorf("%d are searched first, %v, %v; all: %v", known.usual, known.cut, err, got)
+	}
+}
+
 // All dear pods together have one allowance, and others have one each.
 func TestAllowances(t *testing.T) {
 	h := &Host{}

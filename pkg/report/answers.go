@@ -77,7 +77,7 @@ func (s *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // formOf returns the form of the answer that is asked for.
 func formOf(h http.Header) form {
-	f := form{format: expfmt.NegotiateIncludingOpenMetrics(h).FormatType()}
+	f := form{format: expfmt.NegotiateAccept(h, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType()}
 	if _, ok := accepts[f.format]; !ok {
 		f.format = expfmt.TypeTextPlain
 	}

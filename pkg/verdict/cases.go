@@ -20,6 +20,7 @@ const maxCases = 1000
 type Cases struct {
 	mu      sync.Mutex
 	byUID   map[string]*Case
+	left    map[string]bool // those for which there was no room, and of which only the object is left
 	refused atomic.Uint64
 }
 
@@ -36,6 +37,11 @@ type Candidate struct {
 func (c *Cases) Share(pods []Candidate) map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	left := make(map[string]bool)
+	pods = slices.Clone(pods)
+	for i := range pods {
+		pods[i].ObjectOnly = pods[i].ObjectOnly || c.left[pods[i].UID] // it is not looked at any more
+	}
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Candidate) int {
 		return cmp.Or(a.Deleted.Compare(b.Deleted), cmp.Compare(a.UID, b.UID))
 	})
@@ -53,7 +59,11 @@ func (c *Cases) Share(pods []Candidate) map[string]bool {
 	for _, p := range pods[room:] {
 		c.refused.Add(1)
 		delete(c.byUID, p.UID)
+		if p.ObjectOnly {
+			left[p.UID] = true
+		}
 	}
+	c.left = left
 	out := make(map[string]bool, room)
 	for _, p := range pods[:room] {
 		out[p.UID] = true

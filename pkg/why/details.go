@@ -193,12 +193,16 @@ const commandMark = "\x00"
 
 // sentences splits a text between its sentences.
 func sentences(text string) (out []string) {
-	for {
-		end := sentenceEnd.FindStringIndex(text)
-		if end == nil {
+	for from := 0; ; {
+		end := sentenceEnd.FindStringIndex(text[from:])
+		switch {
+		case end == nil:
 			return append(out, text)
+		case diagnose.InQuotation(text[:from+end[0]]):
+			from += end[1] - 1 // what others have written is one word of ours
+		default:
+			out, text, from = append(out, text[:from+end[0]+1]), text[from+end[1]-1:], 0
 		}
-		out, text = append(out, text[:end[0]+1]), text[end[1]-1:]
 	}
 }
 

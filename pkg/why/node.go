@@ -29,7 +29,7 @@ func (v *View) lostNode(p *corev1.Pod, said *corev1.PodCondition, a *Answer) boo
 		return true
 	}
 	c := NodeReady(node)
-	if said != nil && !written(said) {
+	if said != nil && !written(p, said) {
 		said = nil
 	}
 	if c == nil || c.Status != corev1.ConditionUnknown || said != nil && lastWrote(p, said).After(c.LastTransitionTime.Time) {

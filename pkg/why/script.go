@@ -142,7 +142,7 @@ func (v *View) alive(node string) (last time.Time) {
 	for _, p := range v.Pods {
 		for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
 			c := agentsCondition(p, status)
-			if c == nil || lost == nil || p.Spec.NodeName != node || !written(c) {
+			if c == nil || lost == nil || p.Spec.NodeName != node || !written(p, c) {
 				continue
 			}
 			if at := lastWrote(p, c); at.After(lost.LastTransitionTime.Time) && at.After(last) {

@@ -231,7 +231,7 @@ func (v *View) agentSays(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bo
 		a.Message, a.HeldBy = said.Message, heldBy(said.Reason, said.Message)
 		return true
 	}
-	if !written(said) {
+	if !written(p, said) {
 		a.Unverified = true
 		a.Message, a.Seen, a.Fix, a.Avoid = quoted(m.Cause), quoted(m.Seen), quoted(m.Fix), quoted(m.Avoid)
 		a.HeldBy, a.Force, a.ForceWhy = "its condition is "+unverified, "unknown", "the condition is "+unverified
@@ -262,11 +262,15 @@ func (v *View) agentSays(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bo
 // unverified says of a condition whose advice has no text that is known.
 const unverified = "of another version, or not the agent's"
 
-// written reports whether a condition may be an agent's by its text: not one with advice that no agent of this version, or of the two
+// written reports whether a pod's condition may be an agent's by its text: not one with advice that no agent of this version, or of the two
 // releases before it, gives.
-func written(said *corev1.PodCondition) bool {
+func written(p *corev1.Pod, said *corev1.PodCondition) bool {
 	m, ok := condition.Parse(said.Message)
-	return !ok || cause.Wrote(said.Reason, m.Fix, m.Avoid, m.ForceDelete)
+	of := cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, UIDs: []string{string(p.UID)}}
+	if hash := p.Annotations["kubernetes.io/config.hash"]; hash != "" && p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+		of.UIDs = append(of.UIDs, hash) // by which the node knows a static pod
+	}
+	return !ok || cause.Wrote(said.Reason, m.Fix, m.Avoid, m.ForceDelete, of)
 }
 
 // quoted is how a text that may be anybody's stands in ours; "" for none.

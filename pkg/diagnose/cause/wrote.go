@@ -57,12 +57,54 @@ var written = sync.OnceValue(func() map[[2]string][]func() *regexp.Regexp {
 	return out
 })
 
-// Wrote reports whether the advice about a cause may be of an agent of this version, or of one of the last two releases: a part that is
-// not empty has one of its texts, filled with what cannot be a command. Of force, which answers whether a force delete is safe, only a yes
-// does harm. Anybody who may patch the status of pods may write a condition.
-func Wrote(cause, fix, avoid, force string) bool {
+// A Subject is the pod that advice is about.
+type Subject struct {
+	Namespace, Name, Node string
+	// UIDs are those by which the API, and the node, know it.
+	UIDs []string
+}
+
+// Wrote reports whether the advice about a cause of a pod may be of an agent of this version, or of one of the last two releases: a part
+// that is not empty has one of its texts, and in its commands stand only this pod and its node, and one process where one is meant.
+// Of force, which answers whether a force delete is safe, only a yes does harm. Anybody who may patch the status of pods may write a
+// condition.
+func Wrote(cause, fix, avoid, force string, of Subject) bool {
 	is := func(cause, part, text string) bool {
-		return text == "" || slices.ContainsFunc(written()[[2]string{cause, part}], func(p func() *regexp.Regexp) bool { return p().MatchString(text) })
+		return text == "" || slices.ContainsFunc(written()[[2]string{cause, part}], func(p func() *regexp.Regexp) bool { return of.fits(p(), text) })
 	}
-	return is(cause, partFix, fix) && is(cause, partAvoid, avoid) && (!strings.HasPrefix(force, string(diagnose.ForceYes)) || is(anyCause, partForce, force))
+	return is(cause, partFix, fix) && is(cause, partAvoid, avoid) &&
+		(!strings.HasPrefix(force, string(diagnose.ForceYes)) || is(anyCause, partForce, force))
+}
+
+// fits reports whether a text matches, and what it names in commands is the subject.
+func (of *Subject) fits(p *regexp.Regexp, text string) bool {
+	match := p.FindStringSubmatch(text)
+	if match == nil {
+		return false
+	}
+	said := make(map[string]string)
+	for i, name := range p.SubexpNames() {
+		if name == "" || match[i] == "" {
+			continue
+		}
+		name, _, _ = strings.Cut(name, "_")
+		if before, again := said[name]; again && before != match[i] {
+			return false
+		}
+		said[name] = match[i]
+	}
+	for name, own := range map[string]string{"podnamespace": of.Namespace, "podname": of.Name, "node": of.Node} {
+		if said[name] != "" && said[name] != own {
+			return false
+		}
+	}
+	if uid := said["poduid"]; uid != "" && !slices.Contains(of.UIDs, uid) {
+		return false
+	}
+	// Other pods' volumes may hold up the kubelet, and are looked at; what is unmounted is the pod's own.
+	if _, below, inPods := strings.Cut(said["hostmount"], "/pods/"); inPods && strings.Contains(text, "umount ") {
+		uid, _, _ := strings.Cut(below, "/")
+		return slices.Contains(of.UIDs, uid)
+	}
+	return true
 }
