@@ -77,6 +77,11 @@ func (l *lossyWriter) next() []byte {
 	case line := <-l.lines:
 		return line
 	case <-l.stop:
+	}
+	select {
+	case line := <-l.lines: // it came with the stop, and select takes either
+		return line
+	default:
 		return nil
 	}
 }
