@@ -319,10 +319,11 @@ func TestAlertsAreComplete(t *testing.T) {
 		}
 		path, anchor, _ := strings.Cut(path, "#")
 		pages := []string{path}
-		if strings.Contains(path, "{{ $labels.reason }}") {
+		const reason = `{{ reReplaceAll "[^A-Za-z]" "" $labels.reason }}`
+		if strings.Contains(path, reason) {
 			pages = nil
 			for _, cause := range causes() {
-				pages = append(pages, strings.Replace(path, "{{ $labels.reason }}", cause, 1))
+				pages = append(pages, strings.Replace(path, reason, cause, 1))
 			}
 		}
 		for _, page := range pages {
