@@ -27,7 +27,7 @@ import (
 
 // shorter are the times of the rules, and those with which the test does not wait for minutes.
 var shorter = [][2]string{
-	{"(stuck_terminating_seconds) > 120", "(stuck_terminating_seconds) > 5"},
+	{`nodeagent-system/nodeagent"}) > 120`, `nodeagent-system/nodeagent"}) > 5`},
 	{"kube_pod_deletion_timestamp) > 300", "kube_pod_deletion_timestamp) > 10"},
 	{"[1h]", "[1m]"}, {"[10m]", "[5s]"}, {"[15m]", "[30s]"},
 }
