@@ -90,19 +90,8 @@ func (d *Doc) pattern(text string) string {
 	return b.String()
 }
 
-// ForceWording is Wording for the answers about a force delete, of which the agent writes the first part.
-func ForceWording() []string {
-	var out []string
-	for _, answer := range []Answer{ForceNo, ForceNotYet, ForceYes, ForceUnknown} {
-		for reason, text := range reasons {
-			if (answer == ForceYes) != (reason == ReasonNothing) {
-				continue
-			}
-			quoted := regexp.QuoteMeta(string(answer) + ", " + text)
-			out = append(out, `\A`+regexp.MustCompile(`\\{[a-z]+\\}`).ReplaceAllLiteralString(quoted, "(?:"+prose+")?")+
-				`(?:\. Its StatefulSet would start a second pod with the same name: two writers)?\.?\z`)
-		}
-	}
-	slices.Sort(out)
-	return out
+// YesWording is Wording for the answer that a force delete is safe, which is the one that does harm when it is wrong.
+func YesWording() string {
+	text := regexp.QuoteMeta(string(ForceYes) + ", " + reasons[ReasonNothing])
+	return `\A` + regexp.MustCompile(`\\{[a-z]+\\}`).ReplaceAllLiteralString(text, "(?:"+prose+")") + `\.?\z`
 }

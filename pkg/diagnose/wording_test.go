@@ -42,8 +42,8 @@ func TestAdviceHasTheWordingOfItsDoc(t *testing.T) {
 		for i := range d.Findings {
 			check(f.name, &d.Findings[i])
 		}
-		if d.Force != nil && !matches(diagnose.ForceWording(), d.Force.Text) {
-			t.Errorf("%s: %q does not look like an answer about a force delete", f.name, d.Force.Text)
+		if d.Force != nil && (d.Force.Answer == diagnose.ForceYes) != matches([]string{diagnose.YesWording()}, d.Force.Text) {
+			t.Errorf("%s: %q looks like another answer about a force delete", f.name, d.Force.Text)
 		}
 	}
 	for name, doc := range docs {
@@ -103,7 +103,8 @@ func TestWrote(t *testing.T) {
 		}
 		for _, forged := range []string{
 			v.Remedy + " On the node, as root: " + evil + ".", "On the node, as root: " + evil + ". " + v.Remedy,
-			strings.Replace(v.Remedy, ": ", ": "+evil+"; ", 1), strings.Replace(v.Remedy, " && ", " && "+evil+" && ", 1), strings.Replace(v.Remedy, " ", " $("+evil+") ", 1),
+			strings.Replace(v.Remedy, ": ", ": "+evil+"; ", 1), strings.Replace(v.Remedy, " && ", " && "+evil+" && ", 1),
+			strings.Replace(v.Remedy, " ", " $("+evil+") ", 1),
 			v.Remedy + "\n" + evil, evil,
 		} {
 			if forged != v.Remedy && v.Remedy != "" && cause.Wrote(v.Cause, forged, "", "", of) {
@@ -133,7 +134,8 @@ var guards = regexp.MustCompile(`/proc/\d+/stat && `)
 func TestWroteOfAnother(t *testing.T) {
 	f := everything()
 	uid := "11111111-2222-3333-4444-555555555555"
-	f.Objects.PodUID, f.Objects.Pod, f.Objects.Mount = uid, "shop/web-0", &diagnose.Mount{HostPoint: "/var/lib/kubelet/pods/" + uid + "/volumes/x~y/data", Type: "nfs", Server: "fd00::1", Source: "fd00::1:/export"}
+	f.Objects.PodUID, f.Objects.Pod = uid, "shop/web-0"
+	f.Objects.Mount = &diagnose.Mount{HostPoint: "/var/lib/kubelet/pods/" + uid + "/volumes/x~y/data", Type: "nfs", Server: "fd00::1", Source: "fd00::1:/export"}
 	of := cause.Subject{Namespace: "shop", Name: "web-0", Node: f.Node(), UIDs: []string{uid}}
 	n := 0
 	for _, r := range cause.All() {
@@ -144,7 +146,8 @@ func TestWroteOfAnother(t *testing.T) {
 				t.Errorf("%s %s: our own text is taken for somebody else's: %s", r.Cause, family.Name, text)
 			}
 			for ours, other := range map[string]string{
-				"-n shop pod web-0": "-n kube-system pod etcd", "umount /var/lib/kubelet/pods/" + uid: "umount /var/lib/kubelet/pods/99999999-2222-3333-4444-555555555555", "umount /var/": "umount /var/../", " ){19}70 ": " ){19}.+0 ",
+				"-n shop pod web-0":                   "-n kube-system pod etcd",
+				"umount /var/lib/kubelet/pods/" + uid: "umount /var/lib/kubelet/pods/99999999-2222-3333-4444-555555555555", "umount /var/": "umount /var/../", " ){19}70 ": " ){19}.+0 ",
 			} {
 				if forged := strings.Replace(text, ours, other, 1); forged != text {
 					if n++; cause.Wrote(r.Cause, forged, "", "", of) {

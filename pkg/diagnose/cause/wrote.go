@@ -32,12 +32,12 @@ func Wordings() []string {
 			out = append(out, strings.Join([]string{cause, part, p}, "\t"))
 		}
 	}
-	for _, r := range append(All(), diagnose.Unrecognised) {
+	for _, r := range All() {
 		w := r.Doc.Wording()
 		add(r.Cause, partFix, w.Remedies)
 		add(r.Cause, partAvoid, w.Dangers)
 	}
-	add(anyCause, partForce, diagnose.ForceWording())
+	add(anyCause, partForce, []string{diagnose.YesWording()})
 	return out
 }
 
