@@ -315,8 +315,9 @@ func TestOwnCondition(t *testing.T) {
 		t.Errorf("binding %+v", b)
 	}
 	p.evaluatesMatches = true
-	own := corev1.PodCondition{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: "ShimHung", Message: "Cause: Stuck in phase Runtime: the shim hangs."}
-	ready, gate := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}, corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionTrue}
+	own := corev1.PodCondition{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: "ShimHung", Message: "Cause: Stuck: the shim hangs."}
+	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
+	gate := corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionTrue}
 	const refuses = "only nodeagent changes the condition nodeagent.io/TerminationBlocked; read the pod again, and leave the condition as it is"
 	change := func(change func(c *corev1.PodCondition)) corev1.PodCondition {
 		c := own
@@ -352,7 +353,10 @@ func TestOwnCondition(t *testing.T) {
 		{"a first one of a pod without a status", func(w *write[corev1.Pod]) { w.before = &corev1.Pod{}; after(own)(w) }, []string{refuses}},
 		{"the agent", func(w *write[corev1.Pod]) { w.user = account; forges(w) }, nil},
 		{"a kubelet", func(w *write[corev1.Pod]) { w.user, w.groups = "system:node:n1", []string{"system:nodes"}; forges(w) }, nil},
-		{"an account of another namespace of the agent's name", func(w *write[corev1.Pod]) { w.user = "system:serviceaccount:evil:" + name; forges(w) }, []string{refuses}},
+		{"an account of another namespace of the agent's name", func(w *write[corev1.Pod]) {
+			w.user = "system:serviceaccount:evil:" + name
+			forges(w)
+		}, []string{refuses}},
 		{"somebody without groups", func(w *write[corev1.Pod]) { w.groups = nil; forges(w) }, []string{refuses}},
 	})
 }

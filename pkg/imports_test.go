@@ -61,7 +61,8 @@ var table = map[string]struct {
 		outside: []string{"k8s.io/api", "k8s.io/apimachinery"}, never: impure,
 	},
 	"why/collect": {ours: []string{"why"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
-	"agent":       {ours: []string{"condition", "diagnose", "evidence", "finalizer", "node", "orphan", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
+	"agent": {ours: []string{"condition", "diagnose", "evidence", "finalizer", "node", "orphan", "verdict"},
+		outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
 }
 
 // opens are the packages by which a file can be opened.

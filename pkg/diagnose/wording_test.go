@@ -147,7 +147,8 @@ func TestWroteOfAnother(t *testing.T) {
 			}
 			for ours, other := range map[string]string{
 				"-n shop pod web-0":                   "-n kube-system pod etcd",
-				"umount /var/lib/kubelet/pods/" + uid: "umount /var/lib/kubelet/pods/99999999-2222-3333-4444-555555555555", "umount /var/": "umount /var/../", " ){19}70 ": " ){19}.+0 ",
+				"umount /var/lib/kubelet/pods/" + uid: "umount /var/lib/kubelet/pods/99999999-2222-3333-4444-555555555555",
+				"umount /var/":                        "umount /var/../", " ){19}70 ": " ){19}.+0 ",
 			} {
 				if forged := strings.Replace(text, ours, other, 1); forged != text {
 					if n++; cause.Wrote(r.Cause, forged, "", "", of) {

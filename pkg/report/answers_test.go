@@ -86,7 +86,8 @@ func TestAnswersHaveTheirForm(t *testing.T) {
 			}
 		}
 		text, err := io.ReadAll(body)
-		if kind := w.Header().Get("Content-Type"); err != nil || w.Code != http.StatusOK || !strings.HasPrefix(kind, tc.kind) || !strings.Contains(string(text), tc.has) {
+		kind := w.Header().Get("Content-Type")
+		if err != nil || w.Code != http.StatusOK || !strings.HasPrefix(kind, tc.kind) || !strings.Contains(string(text), tc.has) {
 			t.Errorf("%+v: %d %s %q %v", tc, w.Code, kind, text, err)
 		}
 	}

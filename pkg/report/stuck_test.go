@@ -85,7 +85,8 @@ func TestLateIsNotStuck(t *testing.T) {
 func TestSeriesAreShared(t *testing.T) {
 	cases, d := new(verdict.Cases), blocked("ShimHung")
 	for i := range 400 {
-		s := verdict.Subject{Kind: verdict.Pod, Namespace: "evil", Name: fmt.Sprint("web-", i), UID: fmt.Sprint(i), Workload: verdict.Workload{Name: fmt.Sprint(i % 300)}}
+		s := verdict.Subject{Kind: verdict.Pod, Namespace: "evil", Name: fmt.Sprint("web-", i), UID: fmt.Sprint(i)}
+		s.Workload.Name = fmt.Sprint(i % 300)
 		if i == 399 {
 			s.Namespace, s.Name, s.Workload.Name = "good", "victim", "victim"
 		}

