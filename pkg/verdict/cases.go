@@ -42,7 +42,7 @@ func (c *Cases) Share(pods []Candidate) map[string]bool {
 	for i := range pods {
 		pods[i].ObjectOnly = pods[i].ObjectOnly || c.left[pods[i].UID] // it is not looked at any more
 	}
-	pods = slices.SortedFunc(slices.Values(pods), func(a, b Candidate) int {
+	slices.SortFunc(pods, func(a, b Candidate) int {
 		return cmp.Or(a.Deleted.Compare(b.Deleted), cmp.Compare(a.UID, b.UID))
 	})
 	pods = InTurn(pods, func(p *Candidate) string { return p.Namespace })
