@@ -151,6 +151,26 @@ func (c *Client) PodMetadata(ctx context.Context, namespace, name string) (*meta
 	return out, nil
 }
 
+// PodElsewhere returns the name of a pod of a namespace that is on another node than the one; "" when there is none. Nothing but the
+// metadata is read of it. One with large metadata is an error.
+func (c *Client) PodElsewhere(ctx context.Context, namespace, node string) (string, error) {
+	body, err := c.core.Get().Namespace(namespace).Resource("pods").
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
+		VersionedParams(&metav1.ListOptions{FieldSelector: "spec.nodeName!=,spec.nodeName!=" + node, Limit: 1}, c.parameters).Stream(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	var list metav1.PartialObjectMetadataList
+	if err := json.NewDecoder(io.LimitReader(body, maxMetadata)).Decode(&list); err != nil {
+		return "", fmt.Errorf("a pod of another node: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return "", nil
+	}
+	return list.Items[0].Name, nil
+}
+
 // PatchPodStatus applies a strategic merge patch to a pod's status.
 func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte, options metav1.PatchOptions) error {
 	return c.core.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("pods").Name(name).SubResource("status").

@@ -144,6 +144,35 @@ func TestKubeletEvents(t *testing.T) {
 	}
 }
 
+// One pod of another node is asked for, and of it the metadata.
+func TestPodElsewhere(t *testing.T) {
+	items := `{"metadata":{"name":"p"}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); r.URL.Path != "/api/v1/namespaces/ns/pods" || q.Get("limit") != "1" || q.Get("fieldSelector") != "spec.nodeName!=,spec.nodeName!=n" ||
+			!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
+			t.Errorf("asked for %s as %s", r.URL, r.Header.Get("Accept"))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[` + items + `]}`))
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, err := c.PodElsewhere(t.Context(), "ns", "n"); name != "p" || err != nil {
+		t.Errorf("%q, %v", name, err)
+	}
+	items = `{"metadata":{"name":"p","annotations":{"a":"` + strings.Repeat("x", maxMetadata) + `"}}}`
+	if name, err := c.PodElsewhere(t.Context(), "ns", "n"); name != "" || err == nil {
+		t.Errorf("a large one: %q, %v", name, err)
+	}
+	items = ""
+	if name, err := c.PodElsewhere(t.Context(), "ns", "n"); name != "" || err != nil {
+		t.Errorf("none: %q, %v", name, err)
+	}
+}
+
 // Of a pod the metadata is asked for, and not much of that.
 func TestPodMetadata(t *testing.T) {
 	manager := "kueue"

@@ -103,8 +103,28 @@ func (p *Policies) mayWrite() bool { return p == nil || !p.Required || p.hold() 
 func (p *Policies) try(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tryWithin)
 	defer cancel()
-	p.tried(ctx, ownNode, p.tryLabel(ctx))
+	p.tried(ctx, ownNode, append(p.tryElsewhere(ctx), p.tryLabel(ctx))...)
 	p.tried(ctx, ownEvents, p.tryEvent(ctx))
+}
+
+// tryElsewhere gives a pod of another node a condition that the agent may give those of its own. It returns no answer when the
+// agent's namespace has no such pod, as in a cluster of one node.
+func (p *Policies) tryElsewhere(ctx context.Context) []error {
+	name, err := p.Client.PodElsewhere(ctx, p.Namespace, p.Node)
+	if err != nil || name == "" {
+		return nil // what nobody tells is no answer
+	}
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.PodCondition{
+		{Type: verdict.ConditionType, Status: corev1.ConditionFalse, Reason: "NotHeld", Message: resolvedMessage},
+	}}})
+	if err != nil {
+		return []error{err}
+	}
+	err = p.Client.PatchPodStatus(ctx, p.Namespace, name, body, metav1.PatchOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return []error{err}
 }
 
 // tryLabel gives the agent's own pod a label.
@@ -140,19 +160,20 @@ func refusedBy(answer error) string {
 	return ""
 }
 
-// tried takes note of the answer to a try. That nobody answers tells nothing new.
-func (p *Policies) tried(ctx context.Context, policy string, answer error) {
-	now := NotHeld
-	var status apierrors.APIStatus
-	switch {
-	case errors.As(answer, &status):
-		now = NotKnown
-		if refusedBy(answer) == policy {
-			now = IsHeld
+// tried takes note of the answers to a policy's tries, of which the worst counts. That nobody answers one tells nothing new.
+func (p *Policies) tried(ctx context.Context, policy string, answers ...error) {
+	now, unknown := IsHeld, error(nil)
+	for _, answer := range answers {
+		var status apierrors.APIStatus
+		switch {
+		case answer == nil:
+			now = NotHeld
+		case !errors.As(answer, &status):
+			p.Log.DebugContext(ctx, "cannot test whether an admission policy restricts the agent's token", "policy", policy, "error", answer)
+			return
+		case refusedBy(answer) != policy && now == IsHeld:
+			now, unknown = NotKnown, answer
 		}
-	case answer != nil:
-		p.Log.DebugContext(ctx, "cannot test whether an admission policy restricts the agent's token", "policy", policy, "error", answer)
-		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +196,7 @@ func (p *Policies) tried(ctx context.Context, policy string, answer error) {
 			"(Kubernetes 1.30 or newer)", consequence), "policy", policy)
 	case now == NotKnown:
 		p.Log.WarnContext(ctx, "cannot tell whether an admission policy restricts the agent's token, "+
-			"because something else rejects the test request", "policy", policy, "error", answer)
+			"because something else rejects the test request", "policy", policy, "error", unknown)
 	case known:
 		p.Log.InfoContext(ctx, "admission policy restricts the agent's token", "policy", policy)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -31,20 +32,32 @@ func denied(policy string) *metav1.Status {
 func TestPoliciesAreTried(t *testing.T) {
 	forbidden := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: `events.events.k8s.io is forbidden: User "x" cannot create resource`}
 	for what, tc := range map[string]struct {
-		pods, events *metav1.Status // nil is accepted
-		want         map[string]Held
+		// elsewhere is the answer about a pod of another node; nil is accepted.
+		elsewhere, pods, events *metav1.Status
+		want                    map[string]Held
 	}{
-		"both hold":           {denied(ownNode), denied(ownEvents), map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
-		"none is bound":       {nil, nil, map[string]Held{ownNode: NotHeld, ownEvents: NotHeld}},
-		"one is bound":        {denied(ownNode), nil, map[string]Held{ownNode: IsHeld, ownEvents: NotHeld}},
-		"somebody else's":     {denied("deny-all"), forbidden, map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
-		"the other's refusal": {denied(ownEvents), denied(ownNode), map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
-		"its words quoted": {&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: `admission webhook "x" denied the request: ` + denied(ownNode).Message},
+		"both hold":           {denied(ownNode), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
+		"none is bound":       {nil, nil, nil, map[string]Held{ownNode: NotHeld, ownEvents: NotHeld}},
+		"one is bound":        {denied(ownNode), denied(ownNode), nil, map[string]Held{ownNode: IsHeld, ownEvents: NotHeld}},
+		"of all nodes":        {nil, denied(ownNode), denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
+		"not the labels":      {denied(ownNode), nil, denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
+		"half is not known":   {forbidden, nil, denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
+		"half is refused":     {denied("deny-all"), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: NotKnown, ownEvents: IsHeld}},
+		"the pod has gone":    {status(apierrors.NewNotFound(pods, "nodeagent-y")), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
+		"somebody else's":     {denied(ownNode), denied("deny-all"), forbidden, map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
+		"the other's refusal": {denied(ownNode), denied(ownEvents), denied(ownNode), map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
+		"its words quoted": {denied(ownNode), &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: `admission webhook "x" denied the request: ` + denied(ownNode).Message},
 			denied(ownEvents), map[string]Held{ownNode: NotKnown, ownEvents: IsHeld}},
 	} {
 		g := newRig(t)
+		g.api.objects["/api/v1/namespaces/agents/pods"] = &metav1.PartialObjectMetadataList{Items: []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "nodeagent-y"}}}}
 		g.api.answer = func(r request) *metav1.Status {
-			if strings.Contains(r.Path, "/pods/") {
+			switch {
+			case r.Method == http.MethodGet:
+				return nil
+			case strings.Contains(r.Path, "/pods/nodeagent-y/"):
+				return tc.elsewhere
+			case strings.Contains(r.Path, "/pods/"):
 				return tc.pods
 			}
 			return tc.events
@@ -55,11 +68,11 @@ func TestPoliciesAreTried(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, tc.want)
 		}
 		made := g.api.took()
-		if len(made) != 2 || made[0].Path != "/api/v1/namespaces/agents/pods/nodeagent-x/status" ||
-			made[1].Path != "/apis/events.k8s.io/v1/namespaces/agents/events" {
+		if len(made) != 4 || made[1].Path != "/api/v1/namespaces/agents/pods/nodeagent-y/status" ||
+			made[2].Path != "/api/v1/namespaces/agents/pods/nodeagent-x/status" || made[3].Path != "/apis/events.k8s.io/v1/namespaces/agents/events" {
 			t.Errorf("%s: %+v", what, made)
 		}
-		for _, r := range made {
+		for _, r := range made[1:] {
 			if r.DryRun != "All" {
 				t.Errorf("%s: %s is no dry run", what, r.Path)
 			}
@@ -81,6 +94,23 @@ func TestPoliciesAreTried(t *testing.T) {
 	}
 	if !(*Policies)(nil).mayWrite() || (*Policies)(nil).Held() != nil {
 		t.Error("without an own pod nothing is known, and it is written")
+	}
+}
+
+// In a cluster of one node, the labels tell.
+func TestPoliciesOfOneNode(t *testing.T) {
+	g := newRig(t)
+	g.api.objects["/api/v1/namespaces/agents/pods"] = new(metav1.PartialObjectMetadataList)
+	g.api.answer = func(r request) *metav1.Status {
+		if r.Method == http.MethodGet {
+			return nil
+		}
+		return denied(ownNode)
+	}
+	p := &Policies{Client: g.r.client, Namespace: "agents", Pod: "nodeagent-x", Node: "node-a", Log: slog.New(slog.DiscardHandler)}
+	p.try(t.Context())
+	if got := p.Held()[ownNode]; got != IsHeld {
+		t.Errorf("%v", got)
 	}
 }
 
