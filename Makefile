@@ -156,9 +156,9 @@ lint: $(LINTER) ## linters, vet among them
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
 
-bench: image $(PROGRAMS) cluster-up ## speed and size, as a table
+bench: image $(PROGRAMS) cluster-up ## speed and size, as a table: NAME='starve policy' for some parts
 	@$(call need,strace,strace)
-	go run ./test/bench
+	go run ./test/bench $(NAME)
 
 build: ## the agent's static binary, bin/nodeagent
 	go build $(if $(TAPE),-tags=grpcnotrace$(COMMA)tape) -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent

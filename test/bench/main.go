@@ -1,7 +1,7 @@
 // Bench prints one table: how fast, how small and how quiet the agent is,
 // against the targets that it was built for. `make bench` builds what is
 // measured and runs it; arguments choose parts: reading, opens, round,
-// size, verdicts, idle, writes, hung, attack, plugin.
+// size, verdicts, idle, writes, hung, attack, starve, policy, plugin.
 //
 // A missed target is no failure: the machines that this runs on are shared and
 // the cluster's node may be emulated, so a number is a count, a ratio within
@@ -48,7 +48,9 @@ var parts = []part{
 	{"idle", idle},
 	{"writes", writes},
 	{"hung", hung},
-	{"attack", attack},
+	{"attack", attack(memoryAttackers)},
+	{"starve", attack(starvers)},
+	{"policy", policy},
 	{"plugin", plugin},
 }
 
@@ -90,7 +92,11 @@ func main() {
 func bench(ctx context.Context, names []string) error {
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
-			return fmt.Errorf("no part is called %q; there are reading, opens, round, size, verdicts, idle, hung and attack", n)
+			var all []string
+			for _, p := range parts {
+				all = append(all, p.name)
+			}
+			return fmt.Errorf("no part is called %q; there are %s", n, strings.Join(all, ", "))
 		}
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
