@@ -20,6 +20,10 @@ const (
 	usualStatus = 4
 	// allowance is what a search may spend on one pod in a round, and on all dear ones together.
 	allowance = 16 << 10
+	// commonAllowance is what it may spend on all usual pods. When they cost more, each that costs more than oneOfMany is dear: a
+	// node has some hundred pods.
+	commonAllowance = 4 * allowance
+	oneOfMany       = allowance / 16
 	// dearFor is how long a pod that has cost more is dear: it is searched after all others.
 	dearFor = 2 * time.Minute
 )
@@ -106,6 +110,7 @@ type purse struct {
 	// dear are the pods that were when the round began: they have one allowance.
 	dear  map[string]bool
 	spent map[string]int
+	usual int // spent on those that were not
 }
 
 func newPurse(h *Host) *purse {
@@ -130,7 +135,10 @@ func (p *purse) pay(payer string, cost int) {
 	p.mu.Lock()
 	account := p.account(payer)
 	p.spent[account] += cost
-	over := p.spent[account] > allowance
+	if account == payer {
+		p.usual += cost
+	}
+	over := p.spent[account] > allowance || p.usual > commonAllowance && p.spent[account] > oneOfMany
 	p.mu.Unlock()
 	if over && account == payer && payer != rootGroup && p.host.ledger.note(payer, time.Now()) && p.host.Dear != nil {
 		p.host.Dear(payer)

@@ -157,6 +157,35 @@ func TestAllowances(t *testing.T) {
 	}
 }
 
+// Pods that each cost a little less than they may are dear when they are many, and the others are not.
+func TestManyBelowTheAllowance(t *testing.T) {
+	h := &Host{}
+	p := newPurse(h)
+	for i := range 50 {
+		p.pay(podUID(i), allowance)
+		p.pay(podUID(100+i), oneOfMany)
+	}
+	dear := h.ledger.dear(time.Now())
+	if len(dear) < 45 || len(dear) > 50 {
+		t.Errorf("%d pods of 50 are dear", len(dear))
+	}
+	for uid := range dear {
+		if p.spent[uid] != allowance {
+			t.Errorf("%s has cost %d, and is dear", uid, p.spent[uid])
+		}
+	}
+	// So the next round costs no more than it may.
+	p = newPurse(h)
+	for i := range 50 {
+		if uid := podUID(i); !p.empty(uid) {
+			p.pay(uid, allowance)
+		}
+	}
+	if total := p.usual + p.spent[allDear]; total > commonAllowance+2*allowance {
+		t.Errorf("the next round costs %d", total)
+	}
+}
+
 // With version 1 of control groups the zombies of any pod are in the root group, as the kernel's threads are.
 func TestZombiesInTheRootGroup(t *testing.T) {
 	root := t.TempDir()
