@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,11 +13,20 @@ import (
 // maxGone is how many pods that are gone are kept until somebody asks for them.
 const maxGone = 512
 
+// readAgain is how often pods for which there was no room are read again, and readAtOnce how many of them at a time: a Watch hears of one
+// only when its object changes, which that of a stuck pod does not.
+const (
+	readAgain  = time.Minute
+	readAtOnce = 64
+)
+
 // A Watch knows the pods that are bound to a node. It is one watch of the API
 // server.
 type Watch struct {
 	informer cache.Controller
 	room     *room
+	// read reads one pod as the API server has it now, and trims it.
+	read func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 
 	mu   sync.Mutex
 	pods map[types.UID]*corev1.Pod
@@ -28,7 +38,17 @@ type Watch struct {
 func (c *Client) WatchPods(node string, trim cache.TransformFunc) *Watch {
 	r := newRoom()
 	trim = r.keep(trim)
-	return newWatch(r, c.podsOfNode(node, trim), trim)
+	w := newWatch(r, c.podsOfNode(node, trim), trim)
+	w.read = func(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+		p, err := c.Pod(ctx, namespace, name)
+		if err != nil {
+			return nil, err
+		}
+		obj, err := trim(p)
+		p, _ = obj.(*corev1.Pod)
+		return p, err
+	}
+	return w
 }
 
 func newWatch(r *room, source cache.ListerWatcher, trim cache.TransformFunc) *Watch {
@@ -59,6 +79,9 @@ func (w *Watch) changed(before, now any) {
 	defer w.mu.Unlock()
 	old, _ := before.(*corev1.Pod)
 	p, _ := now.(*corev1.Pod)
+	if old != nil && isOutside(old) && w.pods[old.UID] != nil {
+		old = w.pods[old.UID] // which may have been read again
+	}
 	if old != nil && (p == nil || p.UID != old.UID) {
 		delete(w.pods, old.UID)
 		w.room.forget(old)
@@ -72,7 +95,41 @@ func (w *Watch) changed(before, now any) {
 }
 
 // Run keeps the Watch up to date until the context ends.
-func (w *Watch) Run(ctx context.Context) { w.informer.RunWithContext(ctx) }
+func (w *Watch) Run(ctx context.Context) {
+	go func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(readAgain):
+				w.readOutside(ctx)
+			}
+		}
+	}()
+	w.informer.RunWithContext(ctx)
+}
+
+// readOutside reads some of the pods again for which there was no room. What the watch has told meanwhile counts.
+func (w *Watch) readOutside(ctx context.Context) {
+	w.mu.Lock()
+	var outside []*corev1.Pod
+	for _, p := range w.pods {
+		if isOutside(p) && len(outside) < readAtOnce {
+			outside = append(outside, p)
+		}
+	}
+	w.mu.Unlock()
+	for _, before := range outside {
+		p, err := w.read(ctx, before.Namespace, before.Name)
+		if err != nil || p.UID != before.UID {
+			continue // it has gone, or is asked for again
+		}
+		w.mu.Lock()
+		if w.pods[p.UID] == before {
+			w.pods[p.UID] = p
+		}
+		w.mu.Unlock()
+	}
+}
 
 // Synced reports whether the pods of the node are known.
 func (w *Watch) Synced() bool { return w.informer.HasSynced() }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	fcache "k8s.io/client-go/tools/cache/testing"
 )
 
@@ -165,3 +166,64 @@ func TestRoomIsShared(t *testing.T) {
 		}
 	}
 }
+
+// A pod for which there was no room is told of when there is some again, though its object does not change.
+func TestOutsideIsReadAgain(t *testing.T) {
+	r := newRoom()
+	w := newWatch(r, fcache.NewFakeControllerSource(), r.keep(trim))
+	w.informer = synced{}
+	w.read = func(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+		p := pod(name, namespace+name, true)
+		p.Namespace, p.Finalizers = namespace, []string{"a.b/c"}
+		obj, err := r.keep(trim)(p)
+		return obj.(*corev1.Pod), err
+	}
+	for i := range 2 * mostPods {
+		p, err := w.read(t.Context(), "evil", fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.changed(nil, p)
+	}
+	terminating, _ := w.Round()
+	kept := len(terminating)
+	w.readOutside(t.Context())
+	if terminating, _ = w.Round(); len(terminating) != kept || w.Outside() != 2*mostPods-kept {
+		t.Fatalf("%d are told of while there is no room, %d were, %d are outside", len(terminating), kept, w.Outside())
+	}
+	for _, p := range terminating {
+		w.changed(p, nil)
+	}
+	w.readOutside(t.Context())
+	terminating, _ = w.Round()
+	if len(terminating) != readAtOnce || w.Outside() != 2*mostPods-kept-readAtOnce {
+		t.Fatalf("%d are told of, %d are outside", len(terminating), w.Outside())
+	}
+	// The watch has only what was left of it.
+	stub := pod(terminating[0].Name, string(terminating[0].UID), true)
+	stub.Annotations = map[string]string{notKept: ""}
+	w.changed(stub, nil)
+	if _, gone := w.Round(); len(gone) == 0 || gone[len(gone)-1] != terminating[0] {
+		t.Error("of one that has gone it is not told how it ended")
+	}
+	// What the watch tells while one is read counts.
+	for _, p := range w.pods {
+		w.changed(p, nil)
+	}
+	other, now := pod("p", "ap", true), pod("p", "ap", true)
+	other.Annotations = stub.Annotations
+	w.changed(nil, other)
+	w.read = func(context.Context, string, string) (*corev1.Pod, error) {
+		w.changed(other, now)
+		return pod("p", "ap", true), nil
+	}
+	w.readOutside(t.Context())
+	if w.pods["ap"] != now {
+		t.Error("what was read before counts")
+	}
+}
+
+// synced is an informer that knows all pods.
+type synced struct{ cache.Controller }
+
+func (synced) HasSynced() bool { return true }
