@@ -286,7 +286,14 @@ func reasons() []string {
 // readiness asks for the Node of that name.
 // wrote reports whether an agent may have written a condition about a pod, by its text.
 func wrote(p *corev1.Pod, reason string, m condition.Message) bool {
-	return cause.Wrote(reason, m.Fix, m.Avoid, m.ForceDelete, cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, UIDs: agent.UIDs(p)})
+	uid, _ := verdict.NodeUID(string(p.UID), p.Annotations)
+	of := cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, UIDs: []string{string(p.UID), uid}}
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			of.Own(statuses[i].ContainerID)
+		}
+	}
+	return cause.Wrote(reason, m.Fix, m.Avoid, m.ForceDelete, of)
 }
 
 func readiness(client *kube.Client, node string) *agent.Readiness {

@@ -873,7 +873,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	p := terminating("a", time.Unix(1000, 0), 30)
 	p.Labels = map[string]string{"secret": "label"}
 	hash := "0123456789abcdef0123456789abcdef"
-	p.Annotations = map[string]string{mirrorAnnotation: "h", hashAnnotation: hash, "token": "x"}
+	p.Annotations = map[string]string{verdict.MirrorAnnotation: "h", verdict.HashAnnotation: hash, "token": "x"}
 	p.Finalizers = []string{"example.com/f"}
 	p.Generation = 3
 	p.OwnerReferences = []metav1.OwnerReference{{UID: "other"}, {UID: "set", Controller: &share}}
@@ -1158,7 +1158,7 @@ func TestSpecifiedVolumes(t *testing.T) {
 		t.Errorf("%.0f allocations for a pod of which nothing is kept", n)
 	}
 	mirror := terminating("a", time.Unix(1000, 0), 30)
-	mirror.Annotations = map[string]string{mirrorAnnotation: ""}
+	mirror.Annotations = map[string]string{verdict.MirrorAnnotation: ""}
 	mirror.Spec.Volumes = []corev1.Volume{claim("data", "web-data")}
 	if got := Seed(mirror).Specified; got != nil {
 		t.Errorf("of a mirror pod: %v", got)
@@ -1176,11 +1176,11 @@ func TestAsk(t *testing.T) {
 		return p
 	}
 	hash := "0123456789abcdef0123456789abcdef"
-	web := pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", corev1.PodRunning, time.Minute, map[string]string{hashAnnotation: "not a mirror pod's"})
-	etcd := pod("etcd", "u-2", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: hash, hashAnnotation: hash})
+	web := pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", corev1.PodRunning, time.Minute, map[string]string{verdict.HashAnnotation: "not a mirror pod's"})
+	etcd := pod("etcd", "u-2", corev1.PodRunning, 0, map[string]string{verdict.MirrorAnnotation: hash, verdict.HashAnnotation: hash})
 	want := node.Ask{Deletable: 2, Names: map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd", "u-6": "ns/liar"}}
 	// Whoever may create pods may call one a mirror pod, of somebody else's pod.
-	liar := pod("liar", "u-6", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: "x", hashAnnotation: string(web.UID)})
+	liar := pod("liar", "u-6", corev1.PodRunning, 0, map[string]string{verdict.MirrorAnnotation: "x", verdict.HashAnnotation: string(web.UID)})
 	if diff := cmp.Diff(want, Ask([]*corev1.Pod{web, etcd, liar}, now)); diff != "" {
 		t.Error(diff)
 	}
@@ -1192,7 +1192,7 @@ func TestAsk(t *testing.T) {
 	if e := Seed(etcd); e.Missing != nil {
 		t.Errorf("of a mirror pod is missing %v", e.Missing)
 	}
-	thief := pod("thief", "u-7", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: hash, hashAnnotation: hash})
+	thief := pod("thief", "u-7", corev1.PodRunning, 0, map[string]string{verdict.MirrorAnnotation: hash, verdict.HashAnnotation: hash})
 	if got := Ask([]*corev1.Pod{etcd, thief}, now).Names[hash]; got != "" {
 		t.Errorf("of two pods that name one UID %s is believed", got)
 	}

@@ -53,7 +53,7 @@ func TestOrphans(t *testing.T) {
 		"a pod of the API":       {pods: []*corev1.Pod{runs}, remains: process},
 		"a watch that is behind": {listed: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: lostUID}}}, remains: process},
 		"a tenant that claims it": {listed: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "u9",
-			Annotations: map[string]string{mirrorAnnotation: "", hashAnnotation: lostUID}}}},
+			Annotations: map[string]string{verdict.MirrorAnnotation: "", verdict.HashAnnotation: lostUID}}}},
 			remains: process, told: []string{"process app is still running"}, kind: orphan.Process},
 		"no answer of the API": {unlisted: errors.New("away"), remains: process},
 		"no directories":       {unread: errors.New("denied"), remains: process},
@@ -153,9 +153,9 @@ func TestKnownUIDs(t *testing.T) {
 	}
 	o := &Orphans{Each: func(_ context.Context, each func(*corev1.Pod)) error {
 		each(pod("a", nil))
-		each(pod("static", map[string]string{mirrorAnnotation: "x", hashAnnotation: hash}))
-		each(pod("tenant", map[string]string{hashAnnotation: lostUID}))
-		each(pod("tenant2", map[string]string{mirrorAnnotation: "", hashAnnotation: lostUID}))
+		each(pod("static", map[string]string{verdict.MirrorAnnotation: "x", verdict.HashAnnotation: hash}))
+		each(pod("tenant", map[string]string{verdict.HashAnnotation: lostUID}))
+		each(pod("tenant2", map[string]string{verdict.MirrorAnnotation: "", verdict.HashAnnotation: lostUID}))
 		return nil
 	}}
 	got, err := o.known(t.Context())

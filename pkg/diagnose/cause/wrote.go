@@ -60,8 +60,15 @@ var written = sync.OnceValue(func() map[[2]string][]func() *regexp.Regexp {
 // A Subject is the pod that advice is about.
 type Subject struct {
 	Namespace, Name, Node string
-	// UIDs are those by which the API, and the node, know it.
-	UIDs []string
+	// UIDs are those by which the API, and the node, know it, and Containers the IDs of its containers.
+	UIDs, Containers []string
+}
+
+// Own adds a container of the pod, by its ID as the API has it, with the name of the runtime: "containerd://…".
+func (of *Subject) Own(container string) {
+	if _, id, ok := strings.Cut(container, "://"); ok {
+		of.Containers = append(of.Containers, id)
+	}
 }
 
 // Wrote reports whether the advice about a cause of a pod may be of an agent of this version, or of one of the last two releases: a part
@@ -101,10 +108,24 @@ func (of *Subject) fits(p *regexp.Regexp, text string) bool {
 	if uid := said["poduid"]; uid != "" && !slices.Contains(of.UIDs, uid) {
 		return false
 	}
-	// Other pods' volumes may hold up the kubelet, and are looked at; what is unmounted is the pod's own.
-	if _, below, inPods := strings.Cut(said["hostmount"], "/pods/"); inPods && strings.Contains(text, "umount ") {
-		uid, _, _ := strings.Cut(below, "/")
-		return slices.Contains(of.UIDs, uid)
+	if id := said["containerid"]; id != "" && !slices.Contains(of.Containers, id) {
+		return false
 	}
-	return true
+	if uid := podOf(said["cgroup"]); uid != "" && !slices.Contains(of.UIDs, uid) {
+		return false
+	}
+	// Other pods' volumes may hold up the kubelet, and are looked at; what is unmounted is the pod's own.
+	return !strings.Contains(text, "umount "+said["hostmount"]) || said["hostmount"] == "" || slices.Contains(of.UIDs, podOf(said["hostmount"]))
 }
+
+// podOf returns the UID of the pod whose directory or control group a path is in, "" for none.
+func podOf(path string) string {
+	m := inPod.FindStringSubmatch(path)
+	if m == nil {
+		return ""
+	}
+	return strings.ReplaceAll(m[1], "_", "-")
+}
+
+// inPod is how a pod's directory, and its control group with both drivers, is called.
+var inPod = regexp.MustCompile(`(?:/pods/|pod)([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:/|\.slice|$)`)

@@ -100,7 +100,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				First: "on the node: ls -l /proc/{pid}/fd shows the open files; then systemctl restart kubelet (containers keep running)",
 				Remedy: "On the node: ls -l /proc/{pid}/fd shows what {process} has open. Then restart it: systemctl restart kubelet. Containers keep running. " +
 					"Where the kubelet is part of another program, as of K3s, restart that program's unit. " +
-					"Without a restart: {raisefiles}, with a LIMIT above {limit}. " +
+					"Without a restart: {raisefiles}. Choose a LIMIT above {limit}. " +
 					"For the future: raise LimitNOFILE of its unit, or repair the leak.",
 			},
 			{

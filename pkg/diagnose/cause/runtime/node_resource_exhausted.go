@@ -128,7 +128,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Meaning: "containerd needs some open files for each container, connection and watch. A limit below some tens of thousands (LimitNOFILE of " +
 					"the unit) is too low for it. With a higher limit, something leaks.",
 				First: "on the node: {raisefiles}, with a LIMIT above {limit}",
-				Remedy: "Raise the limit of {process}, on the node: {raisefiles}, with a LIMIT above {limit}. {retry}. " +
+				Remedy: "Raise the limit of {process}, on the node: {raisefiles}. Choose a LIMIT above {limit}. {retry}. " +
 					"Then see what it has open (ls -l /proc/{pid}/fd), and raise LimitNOFILE of containerd's unit.",
 			},
 			{
