@@ -552,6 +552,7 @@ func TestReadBlockedAllocations(t *testing.T) {
 
 func TestReadHeld(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
+	start(t, unix.CLONE_NEWPID, "children", "300") // of other pods there are more than could be told of
 	v := start(t, unix.CLONE_NEWPID, "sleep")
 	pod.add(t, v.pid())
 	// The test itself is the parent outside that does not reap: it enters a
@@ -570,6 +571,9 @@ func TestReadHeld(t *testing.T) {
 			return k.PID == v.pid() && k.Probe != nil && k.Probe.Wchan == "zap_pid_ns_processes"
 		}) && slices.ContainsFunc(e.Tasks, func(k evidence.Task) bool { return k.PID == held })
 	})
+	if len(e.Missing) > 0 {
+		t.Errorf("missing: %v", e.Missing)
+	}
 	k := taskOf(t, e.Tasks, held)
 	if k.State != evidence.Zombie || k.PPID != in.pid() || k.Container != pod.container {
 		t.Errorf("held task %+v", k)

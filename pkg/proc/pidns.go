@@ -7,13 +7,24 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
-// maxHeld bounds the processes whose namespace is looked up.
+// maxHeld bounds the processes that are told to hold a namespace.
 const maxHeld = 256
+
+// A member is a process in a PID namespace that is not the node's, by its number (the file ns/pid).
+type member struct {
+	pid       int
+	namespace uint64
+}
+
+func newMembers() *walk[member] {
+	w := newWalk[member]()
+	w.zombies = true
+	return w
+}
 
 // readHeld finds the processes that keep the init of a PID namespace from
 // ending and are in no control group of the pod: zombies, which are in none,
@@ -51,35 +62,27 @@ func (r *Round) membersOutside(ctx context.Context, files *kernfile.Reader, init
 	if err != nil || ns == 0 {
 		return nil, err
 	}
+	members, err := r.members.all(ctx, r, files, init.Owner, func(s *kernfile.TaskStatus) (member, bool, error) {
+		if len(s.NSpid) < 2 {
+			return member{}, false, nil
+		}
+		in, err := r.pidNamespace(ctx, &s.Task)
+		return member{s.PID, in}, in != 0, err
+	})
 	var out []kernfile.TaskStatus
-	asked := 0
-	var failed error
-	err = r.each(ctx, files, func(p process) bool {
-		pid := p.pid
-		if slices.ContainsFunc(known, func(s kernfile.TaskStatus) bool { return s.TID == pid }) {
-			return true
+	for _, m := range members {
+		if m.namespace != ns || slices.ContainsFunc(known, func(s kernfile.TaskStatus) bool { return s.TID == m.pid }) {
+			continue
 		}
-		s, err := r.read(files, p)
-		if err != nil || len(s.NSpid) < len(init.NSpid) {
-			return true
+		if len(out) == maxHeld {
+			return out, cmp.Or(err, fmt.Errorf("more than %d processes: %w", maxHeld, kernfile.ErrTooMany))
 		}
-		if asked++; asked > maxHeld {
-			failed = fmt.Errorf("more than %d processes to look at: %w", maxHeld, kernfile.ErrTooMany)
-			return false
-		}
-		s.Owner, _ = cgroup.PodOfPath(readCgroup(files, pid))
-		member, err := r.pidNamespace(ctx, &s.Task)
-		if err != nil {
-			failed = err
-			return false
-		}
-		if member == ns {
-			s.Container, s.Owner = init.Container, ""
+		if s, err := files.TaskStatus(m.pid); err == nil && len(s.NSpid) >= len(init.NSpid) { // its number may be another one's
+			s.Container = init.Container
 			out = append(out, s)
 		}
-		return true
-	})
-	return out, cmp.Or(failed, err)
+	}
+	return out, err
 }
 
 // pidNamespace gives the number of a task's PID namespace; 0 when it is gone or

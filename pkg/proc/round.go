@@ -56,6 +56,7 @@ type Round struct {
 	placed    map[string]*mount.Line // of the paths of these; who walks may use it
 	pipes     *walk[pipeUser]
 	indexed   int // how many pipes are kept of these; who walks may use it
+	members   *walk[member]
 }
 
 // maxTasks bounds the tasks that are read in a round, which are kept until the next one. The more of it is used up, the fewer a
@@ -111,6 +112,8 @@ func (h *Host) Round() *Round {
 
 		placed: make(map[string]*mount.Line),
 		pipes:  newWalk[pipeUser](),
+
+		members: newMembers(),
 		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(dir), Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)

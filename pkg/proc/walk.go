@@ -20,6 +20,8 @@ type walk[T any] struct {
 	hidden error // the first one, of a process that could not be read
 	// charged is the first one of each pod that is nobody else's trouble (hides).
 	charged map[string]error
+	// zombies reports whether zombies are looked at, too.
+	zombies bool
 }
 
 func newWalk[T any]() *walk[T] {
@@ -34,8 +36,7 @@ func hides(s *kernfile.TaskStatus, err error) bool {
 	return err != nil && (!s.InPod() || !probe.Charged(err))
 }
 
-// all returns what look keeps of the processes. Kernel threads and zombies, which use
-// nothing, are left out. With an error it is not of all of them; uid is the pod that wants to know.
+// all returns what look keeps of the processes. Kernel threads are left out, and so are zombies, which use nothing. With an error it is not of all of them; uid is the pod that wants to know.
 func (w *walk[T]) all(
 	ctx context.Context, r *Round, files *kernfile.Reader, uid string, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error),
 ) ([]T, error) {
@@ -58,7 +59,7 @@ func (w *walk[T]) all(
 		if errors.Is(err, errDear) && w.charged[p.payer] == nil {
 			w.charged[p.payer] = err
 		}
-		if err != nil || s.Kernel || s.State == evidence.Zombie {
+		if err != nil || s.Kernel || s.State == evidence.Zombie && !w.zombies {
 			continue
 		}
 		s.Cgroup = readCgroup(files, s.PID)
