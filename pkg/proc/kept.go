@@ -197,7 +197,7 @@ func (r *Round) pipeUsers(ctx context.Context, files *kernfile.Reader, uid strin
 		if byOffice(s) {
 			return pipeUser{}, false, nil
 		}
-		saw, err := r.Prober.Ask(ctx, probe.Ends, r.Proc, &s.Task, s.Owner)
+		saw, err := r.ask(ctx, probe.Ends, &s.Task)
 		err = complaint(&saw, err, s, "fd")
 		if r.indexed+len(saw.Pipes) > maxIndexed {
 			return pipeUser{pid: s.PID, unkept: true}, true, err

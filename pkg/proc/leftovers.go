@@ -189,7 +189,7 @@ func (r *Round) askFiles(ctx context.Context, what probe.What, s *kernfile.TaskS
 	if r.Prober == nil {
 		return probe.Seen{}, errNoProber
 	}
-	saw, err := r.Prober.Ask(ctx, what, r.Proc, &s.Task, s.Owner)
+	saw, err := r.ask(ctx, what, &s.Task)
 	return saw, complaint(&saw, err, s, "fdinfo")
 }
 

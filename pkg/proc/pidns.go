@@ -87,7 +87,7 @@ func (r *Round) membersOutside(ctx context.Context, files *kernfile.Reader, init
 
 // pidNamespace gives the number of a task's PID namespace; 0 when it is gone or
 // cannot be told.
-func (h *Host) pidNamespace(ctx context.Context, t *evidence.Task) (uint64, error) {
-	saw, err := h.Prober.Ask(ctx, probe.PIDNS, h.Proc, t, t.Owner)
+func (r *Round) pidNamespace(ctx context.Context, t *evidence.Task) (uint64, error) {
+	saw, err := r.ask(ctx, probe.PIDNS, t)
 	return saw.PIDNS, err
 }

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // What a search of the node costs depends on those that are searched: a status file takes the kernel 8 µs, and 7 ms for a
@@ -302,4 +304,19 @@ func (r *Round) read(files *kernfile.Reader, p process) (kernfile.TaskStatus, er
 		r.purse.pay(p.payer, costOf(s.Size)-1) // the process itself was counted
 	}
 	return s, err
+}
+
+// ask asks the helper about a process in a search of the node, and charges its pod. It is errDear when the processes of that pod have
+// cost too much.
+func (r *Round) ask(ctx context.Context, what probe.What, t *evidence.Task) (probe.Seen, error) {
+	payer := ""
+	if t.InPod() {
+		payer = t.Owner
+	}
+	if r.purse.empty(payer) {
+		return probe.Seen{}, probe.Charge(errDear)
+	}
+	saw, err := r.Prober.Ask(ctx, what, r.Proc, t, t.Owner)
+	r.purse.pay(payer, saw.Work)
+	return saw, err
 }

@@ -80,6 +80,31 @@ func childrenIn(t testing.TB, pid int) []int {
 	return childrenOf(open(t, "/proc"), pid)
 }
 
+// What the helper reads of the processes of a pod is charged to it, too: 60 with 4,000 ends of a pipe each.
+func TestTheHelpersWorkIsPaid(t *testing.T) {
+	pod, hostile, h := newTestPod(t), newTestPod(t), newHost(t)
+	pod.add(t, start(t, 0, "sleep").pid())
+	many := start(t, 0, "pipes", "60", "4000")
+	for _, pid := range childrenIn(t, many.pid()) {
+		hostile.add(t, pid)
+	}
+	var charged []string
+	h.Dear = func(uid string) { charged = append(charged, uid) }
+	for range 2 {
+		r, files := h.Round(), open(t, h.Proc)
+		_, err := r.pipeUsers(t.Context(), files, pod.uid) // some machines hide what the first process has open
+		if errors.Is(err, errDear) {
+			t.Errorf("the other pod: %v", err)
+		}
+		if !errors.Is(r.pipes.charged[hostile.uid], errDear) {
+			t.Errorf("the pod itself: %v", r.pipes.charged[hostile.uid])
+		}
+	}
+	if !slices.Equal(charged, []string{hostile.uid}) || h.PassedOver() == 0 {
+		t.Errorf("charged: %q, %d passed over", charged, h.PassedOver())
+	}
+}
+
 // A pod with more processes than are read in a round is searched last, and makes the search no shorter for the others.
 func TestManyProcessesAreSearchedLast(t *testing.T) {
 	root := t.TempDir()

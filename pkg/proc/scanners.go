@@ -38,7 +38,7 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 		s.Cgroup = readCgroup(files, p.pid)
 		s.Owner, s.Container = owner(&s.Task)
 		tried = p.pid
-		saw, err := r.Prober.Ask(ctx, probe.Scanner, r.Proc, &s.Task, s.Owner)
+		saw, err := r.ask(ctx, probe.Scanner, &s.Task)
 		if err = complaint(&saw, err, &s, "fdinfo"); hides(&s, err) && hidden == nil && ctx.Err() == nil {
 			hidden = err // the others are asked all the same
 		}

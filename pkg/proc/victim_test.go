@@ -116,6 +116,30 @@ func victim(what string, args []string) error {
 		ready()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = syscall.Kill(0, syscall.SIGKILL)
+	case "pipes":
+		// So many children, each with so many ends of a pipe open.
+		n, _ := strconv.Atoi(args[0])
+		ends, _ := strconv.Atoi(args[1])
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(2*ends) + 64, Max: uint64(2*ends) + 64}); err != nil {
+			return err
+		}
+		_, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		runtime.LockOSThread()
+		for range n {
+			c := exec.Command("/bin/sleep", "3600")
+			c.ExtraFiles = slices.Repeat([]*os.File{w}, ends)
+			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			if err := c.Start(); err != nil {
+				return err
+			}
+			fmt.Println("child", c.Process.Pid)
+		}
+		ready()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = syscall.Kill(0, syscall.SIGKILL)
 	case "groups":
 		// So many children called as shims are, each with as many supplementary groups as there can be.
 		n, _ := strconv.Atoi(args[0])

@@ -21,6 +21,8 @@ const largestFile = 4 << 20
 type dir struct {
 	fd  int
 	buf []byte
+	// bytes and links are what has been read by it.
+	bytes, links int
 }
 
 func openDir(name string) (*dir, error) {
@@ -59,6 +61,7 @@ func (d *dir) head(name string, most int) ([]byte, error) {
 	}
 	defer unix.Close(fd)
 	n := 0
+	defer func() { d.bytes += n }()
 	for n < most {
 		if n == len(d.buf) {
 			d.buf = append(d.buf, make([]byte, n)...)
@@ -80,6 +83,7 @@ func (d *dir) head(name string, most int) ([]byte, error) {
 // link reads a link without following it.
 func (d *dir) link(name string) (string, error) {
 	b := make([]byte, unix.PathMax)
+	d.links++
 	for {
 		n, err := unix.Readlinkat(d.fd, name, b)
 		if errors.Is(err, unix.EINTR) {
@@ -136,6 +140,7 @@ func (d *dir) numbers(name string, limit int) ([]int, error) {
 	if len(names) > limit {
 		names, err = names[:limit], fmt.Errorf("more than %d: %w", limit, kernfile.ErrTooMany)
 	}
+	d.links += len(names)
 	var out []int
 	for _, s := range names {
 		if n, err := strconv.Atoi(s); err == nil {

@@ -82,6 +82,8 @@ type reply struct {
 type Seen struct {
 	Gone     bool `json:"gone,omitempty"`     // there is no such task any more
 	TooLarge bool `json:"tooLarge,omitempty"` // what was read of it finds no room in an answer
+	// Work is what the answer has cost, in KiB that the kernel has written; a link counts as the sixteenth part of one.
+	Work int `json:"work,omitempty"`
 	// Was and Is are the task as its status file had it before the other files were read, and after them. All are
 	// of one and the same task.
 	Was      *Moment `json:"was,omitempty"`

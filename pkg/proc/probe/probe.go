@@ -41,6 +41,9 @@ func Main(in io.Reader, out io.Writer) int {
 		}
 		p := probe{request: q, out: out}
 		p.run()
+		if p.dir != nil {
+			p.seen.Work = p.dir.bytes>>10 + p.dir.links/16
+		}
 		if p.err != nil || p.send(reply{Done: true, Seen: p.seen}) != nil {
 			return 1
 		}
@@ -436,7 +439,7 @@ func (p *probe) announce(name string) bool {
 func (p *probe) send(r reply) error {
 	err := writeFrame(p.out, r)
 	if errors.Is(err, errTooLarge) {
-		p.seen = Seen{TooLarge: true}
+		p.seen = Seen{TooLarge: true, Work: r.Seen.Work}
 		r.Seen = p.seen
 		err = writeFrame(p.out, r)
 	}

@@ -41,6 +41,8 @@ const (
 	maxHung    = 1024
 	// slowPart is which part of the timeout an answer may take before its task's owner is charged with it.
 	slowPart = 4
+	// dearWork is how much work an answer may be (Seen.Work) before it is: a few milliseconds.
+	dearWork = 256
 )
 
 // A Prober reads those files of a task that can hang, in one long-lived helper
@@ -272,12 +274,12 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 		}
 		began := time.Now()
 		s, err := p.talk(ctx, h, q)
-		if time.Since(began) > p.Timeout/slowPart {
+		if time.Since(began) > p.Timeout/slowPart || s.Work > dearWork {
 			p.charge(q.Owner)
 		}
 		if err == nil && s.TooLarge {
 			p.charge(q.Owner)
-			return Seen{}, &chargedError{errTooLarge}
+			return Seen{Work: s.Work}, &chargedError{errTooLarge}
 		}
 		if err == nil {
 			return s, nil
