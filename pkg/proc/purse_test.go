@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,19 @@ func TestTheHelpersWorkIsPaid(t *testing.T) {
 	}
 	if !slices.Equal(charged, []string{hostile.uid}) || h.PassedOver() == 0 {
 		t.Errorf("charged: %q, %d passed over", charged, h.PassedOver())
+	}
+}
+
+// A pod of which the processes are dear to read does not keep the survey from others for long.
+func TestBaselineOfDearProcesses(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	many := start(t, 0, "groups", strconv.Itoa(maxBaseline), t.TempDir())
+	for _, pid := range childrenIn(t, many.pid()) {
+		pod.add(t, pid)
+	}
+	b, err := h.ReadBaseline(t.Context(), pod.uid)
+	if err != nil || len(b.Tasks) == 0 || len(b.Tasks) == maxBaseline {
+		t.Errorf("%+v, %v", b, err)
 	}
 }
 
