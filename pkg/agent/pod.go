@@ -42,9 +42,6 @@ func Trim(obj any) (any, error) {
 	out.Name, out.Namespace, out.UID = short(p.Name), short(p.Namespace), short(p.UID)
 	out.ResourceVersion, out.Generation = short(p.ResourceVersion), p.Generation
 	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = p.DeletionTimestamp, p.DeletionGracePeriodSeconds
-	for _, f := range kept(p.Finalizers) {
-		out.Finalizers = append(out.Finalizers, cut(f, maxFinalizer))
-	}
 	for i := range p.Spec.Volumes {
 		if name := driverDir(&p.Spec.Volumes[i]); name != "" {
 			out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path.Join("plugins", name)}}})
@@ -69,9 +66,7 @@ func Trim(obj any) (any, error) {
 			})
 		}
 	}
-	for i := range kept(p.Spec.ResourceClaims) {
-		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: short(p.Spec.ResourceClaims[i].Name)})
-	}
+	out.Spec.ResourceClaims = make([]corev1.PodResourceClaim, len(kept(p.Spec.ResourceClaims))) // they are counted
 	if p.Status.ExtendedResourceClaimStatus != nil {
 		out.Status.ExtendedResourceClaimStatus = new(corev1.PodExtendedResourceClaimStatus)
 	}
@@ -81,6 +76,9 @@ func Trim(obj any) (any, error) {
 	if p.DeletionTimestamp == nil {
 		// Nothing else of a pod that is not asked to go is looked at.
 		return out, nil
+	}
+	for _, f := range kept(p.Finalizers) {
+		out.Finalizers = append(out.Finalizers, cut(f, maxFinalizer))
 	}
 	if i := controller(p); i >= 0 {
 		// An owner of which something is longer than what the API server takes for a name is none.

@@ -8,15 +8,37 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Bounds of what a Watch keeps of terminating pods: how many, and how many bytes in the API's encoding. A kubelet runs 110, and
+// Bounds of what a Watch keeps of terminating pods: how many, and how many bytes of memory. A kubelet runs 110, and
 // any number of others may name its node.
 const (
 	mostPods  = 2000
-	mostBytes = 8 << 20
+	mostBytes = 16 << 20
 	// Each namespace has room for so many pods that are not large, however many there are of others.
 	fewPods  = 4
-	fewBytes = 8 << 10
+	fewBytes = 32 << 10
 )
+
+// What a pod takes of memory besides its strings, in bytes, its last reading too (evidence.Pod): the objects are many times larger than
+// their encoding.
+const (
+	podTakes       = 4096
+	containerTakes = 1536
+	statusTakes    = 512
+	otherTakes     = 256
+)
+
+// takes returns about how much memory a pod takes.
+func takes(p *corev1.Pod) int {
+	containers := len(p.Spec.InitContainers) + len(p.Spec.Containers) + len(p.Spec.EphemeralContainers)
+	statuses := len(p.Status.InitContainerStatuses) + len(p.Status.ContainerStatuses) + len(p.Status.EphemeralContainerStatuses)
+	others := len(p.Finalizers) + len(p.Spec.Volumes) + len(p.Spec.ResourceClaims)
+	for _, all := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range all {
+			others += len(all[i].VolumeMounts) + len(all[i].VolumeDevices)
+		}
+	}
+	return p.Size() + podTakes + containers*containerTakes + statuses*statusTakes + others*otherTakes
+}
 
 // A share is what is kept of the pods of a namespace, or of all.
 type share struct{ pods, bytes int }
@@ -97,7 +119,7 @@ func (r *room) admits(p *corev1.Pod) bool {
 	if of == nil {
 		of = new(share)
 	}
-	size := p.Size()
+	size := takes(p)
 	few := of.pods < fewPods && size <= fewBytes
 	if !few && (of.pods+1 > mostPods-r.all.pods || of.bytes+size > mostBytes-r.all.bytes) {
 		r.outside[p.UID] = true

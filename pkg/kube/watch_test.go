@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	fcache "k8s.io/client-go/tools/cache/testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/agent"
 )
 
 func pod(name, uid string, terminating bool) *corev1.Pod {
@@ -227,3 +230,62 @@ func TestOutsideIsReadAgain(t *testing.T) {
 type synced struct{ cache.Controller }
 
 func (synced) HasSynced() bool { return true }
+
+// What is kept of pods, and of a reading of each, takes no more memory than the room has, whatever a pod has many of.
+func TestRoomIsOfMemory(t *testing.T) {
+	for name, fill := range map[string]func(p *corev1.Pod, i int){
+		"containers": func(p *corev1.Pod, i int) {
+			c := corev1.Container{Name: fmt.Sprintf("c-%d", i)}
+			p.Spec.Containers, p.Spec.InitContainers = append(p.Spec.Containers, c), append(p.Spec.InitContainers, c)
+		},
+		"statuses": func(p *corev1.Pod, i int) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: fmt.Sprintf("c-%d", i)})
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: fmt.Sprintf("c-%d", i),
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}})
+		},
+		"finalizers": func(p *corev1.Pod, i int) { p.Finalizers = append(p.Finalizers, fmt.Sprintf("a.b/%d", i)) },
+		"claims": func(p *corev1.Pod, i int) {
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: fmt.Sprintf("claim-%d", i)})
+		},
+		"volumes": func(p *corev1.Pod, i int) {
+			volume := fmt.Sprintf("v-%d", i)
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume}}})
+			if i == 0 {
+				p.Spec.Containers = make([]corev1.Container, 1)
+			}
+			p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: "/" + volume})
+		},
+		"nothing": func(*corev1.Pod, int) {},
+	} {
+		r := newRoom()
+		keep := r.keep(agent.Trim)
+		var kept []any
+		before := heap()
+		for n := 0; r.all.pods < mostPods/2 && len(r.outside) == 0; n++ {
+			p := pod(fmt.Sprint(n), fmt.Sprint(n), true)
+			for i := range 128 {
+				fill(p, i)
+			}
+			obj, err := keep(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, obj, agent.Seed(obj.(*corev1.Pod)))
+		}
+		taken := int(heap() - before)
+		t.Logf("%s: %d pods are kept and take %d bytes, %d counted", name, r.all.pods, taken, r.all.bytes)
+		if taken > mostBytes || taken > r.all.bytes {
+			t.Errorf("%s: %d pods are kept and take %d bytes, %d counted", name, r.all.pods, taken, r.all.bytes)
+		}
+		runtime.KeepAlive(kept)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // the first may leave what finalizers kept
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
