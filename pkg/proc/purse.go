@@ -211,9 +211,10 @@ func (r *Round) takeCensus(ctx context.Context, files *kernfile.Reader) (census,
 		all = append(all, process{pid, payer})
 		count[payer]++
 	}
-	delete(count, rootGroup)
 	for payer, n := range count {
-		r.purse.pay(payer, n)
+		if payer != rootGroup {
+			r.purse.pay(payer, n)
+		}
 	}
 	last := r.last(count)
 	isDear := func(p process) bool { return last[p.payer] }
@@ -228,7 +229,7 @@ func (r *Round) takeCensus(ctx context.Context, files *kernfile.Reader) (census,
 }
 
 // last returns the pods that are searched last, of how many processes each has: those that are dear, and, where that is not
-// enough for the others to be searched in full, those with the most.
+// enough for the others to be searched in full, those with the most. So it is with the root group.
 func (r *Round) last(count map[string]int) map[string]bool {
 	out, usual := maps.Clone(r.purse.dear), 0
 	for payer, n := range count {

@@ -249,8 +249,26 @@ func TestZombiesInTheRootGroup(t *testing.T) {
 	}); err != nil || n == 0 || n > 30 {
 		t.Errorf("%d of 60 are read, %v", n, err)
 	}
-	// Who looks for the kubelet is told that it is not known.
+	// Who looks for the kubelet is told that it is not known, and finds one that is in a group of its own.
 	if got, err := r.ReadMain(t.Context(), KubeletNames...); got != nil || err == nil {
 		t.Errorf("%+v, %v", got, err)
+	}
+	kerneltest.Tree(t, root, map[string]string{
+		"90/cgroup": "3:pids:/system.slice/kubelet.service\n", "90/comm": "kubelet\n",
+		"90/status": "Name:\tkubelet\nState:\tS (sleeping)\nTgid:\t90\nPid:\t90\nPPid:\t1\nThreads:\t1\n",
+	})
+	for what, others := range map[string][]int{"dear ones": pids, "more than are searched": slices.Repeat([]int{100}, maxSearched+1)} {
+		r := h.Round()
+		r.pids = func() ([]int, error) { return append(slices.Clone(others), 90), nil }
+		if got, err := r.ReadMain(t.Context(), KubeletNames...); got == nil || got.PID != 90 || err != nil {
+			t.Errorf("beside %s: %+v, %v", what, got, err)
+		}
+	}
+	// Of too many outside of pods nobody knows all.
+	kerneltest.Tree(t, root, map[string]string{"91/cgroup": "3:pids:/system.slice/x\n", "91/comm": "x\n"})
+	r = h.Round()
+	r.pids = func() ([]int, error) { return append(slices.Repeat([]int{91}, maxSearched+1), 90), nil }
+	if got, err := r.ReadMain(t.Context(), KubeletNames...); got != nil || err == nil {
+		t.Errorf("behind too many: %+v, %v", got, err)
 	}
 }

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -155,7 +156,7 @@ func (r *Round) pidsByComm(ctx context.Context, files *kernfile.Reader) (map[str
 				byComm[string(b)] = &[]process{p}
 			}
 		}
-		return byComm, nil
+		return byComm, known.cut
 	})
 }
 
@@ -173,12 +174,17 @@ func (r *Round) processes(ctx context.Context, files *kernfile.Reader, want func
 	}
 	slices.SortFunc(wanted, func(a, b process) int { return a.pid - b.pid })
 	var out []kernfile.TaskStatus
+	var dear error
 	for _, p := range wanted {
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
 		s, err := r.read(files, p)
 		if kernfile.Gone(err) {
+			continue
+		}
+		if errors.Is(err, errDear) {
+			dear = err
 			continue
 		}
 		if err != nil {
@@ -188,5 +194,8 @@ func (r *Round) processes(ctx context.Context, files *kernfile.Reader, want func
 			out = append(out, s)
 		}
 	}
-	return out, nil
+	if len(out) > 0 {
+		return out, nil // what is dear is a zombie of a pod, in the root group of version 1
+	}
+	return out, dear
 }
