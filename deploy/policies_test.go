@@ -319,6 +319,14 @@ func TestOwnCondition(t *testing.T) {
 	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
 	gate := corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionTrue}
 	const refuses = "only nodeagent changes the condition nodeagent.io/TerminationBlocked; read the pod again, and leave the condition as it is"
+	const other = "only nodeagent writes as the field manager nodeagent; use another one"
+	// wrote has the agent's entry of managedFields say that it wrote at some time before, and after.
+	wrote := func(w *write[corev1.Pod], before, after time.Duration) {
+		for p, at := range map[*corev1.Pod]time.Duration{w.before: before, w.after: after} {
+			t := metav1.NewTime(time.Unix(1_800_000_000, 0).Add(at))
+			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "gate", Subresource: "status"}, {Manager: "nodeagent", Subresource: "status", Time: &t}}
+		}
+	}
 	change := func(change func(c *corev1.PodCondition)) corev1.PodCondition {
 		c := own
 		change(&c)
@@ -358,5 +366,13 @@ func TestOwnCondition(t *testing.T) {
 			forges(w)
 		}, []string{refuses}},
 		{"somebody without groups", func(w *write[corev1.Pod]) { w.groups = nil; forges(w) }, []string{refuses}},
+		{"a gate, in the agent's name", func(w *write[corev1.Pod]) { w.manager = "nodeagent"; after(ready, own, gate)(w) }, []string{other}},
+		{"a gate, and the agent wrote before", func(w *write[corev1.Pod]) { wrote(w, 0, 0); after(ready, own, gate)(w) }, nil},
+		{"a gate, and the agent wrote just now", func(w *write[corev1.Pod]) { wrote(w, 0, time.Hour); after(ready, own, gate)(w) }, []string{other}},
+		{"a gate of a pod without the condition, in the agent's name", func(w *write[corev1.Pod]) {
+			w.manager = "nodeagent"
+			w.before.Status.Conditions = []corev1.PodCondition{ready}
+			after(ready, gate)(w)
+		}, nil},
 	})
 }
