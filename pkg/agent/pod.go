@@ -541,7 +541,10 @@ func driverState(p *corev1.Pod) string {
 // runtimeUID returns the UID under which the node knows a pod (verdict.NodeUID).
 func runtimeUID(p *corev1.Pod) (uid string, mirror bool) {
 	uid, mirror = verdict.NodeUID(string(p.UID), p.Annotations)
-	return strings.Clone(uid), mirror
+	if uid != string(p.UID) {
+		uid = strings.Clone(uid) // the annotations are not kept
+	}
+	return uid, mirror
 }
 
 // Seed starts the evidence about a pod with what its API object says. The

@@ -115,7 +115,7 @@ func (h *Host) Round() *Round {
 		pipes:  newWalk[pipeUser](),
 
 		members: newMembers(),
-		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(dir), Blocks: h.Blocks},
+		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(dir), Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {

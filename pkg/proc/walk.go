@@ -36,7 +36,8 @@ func hides(s *kernfile.TaskStatus, err error) bool {
 	return err != nil && (!s.InPod() || !probe.Charged(err))
 }
 
-// all returns what look keeps of the processes. Kernel threads are left out, and so are zombies, which use nothing. With an error it is not of all of them; uid is the pod that wants to know.
+// all returns what look keeps of the processes. Kernel threads are left out, and so are zombies, which use nothing. With an error it is
+// not of all of them; uid is the pod that wants to know.
 func (w *walk[T]) all(
 	ctx context.Context, r *Round, files *kernfile.Reader, uid string, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error),
 ) ([]T, error) {

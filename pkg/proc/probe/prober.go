@@ -41,8 +41,8 @@ const (
 	maxHung    = 1024
 	// slowPart is which part of the timeout an answer may take before its task's owner is charged with it.
 	slowPart = 4
-	// dearWork is how much work an answer may be (Seen.Work) before it is: a few milliseconds.
-	dearWork = 256
+	// dearWork is how much work an answer may be (Seen.Work) before it is: that of 8,000 open files, or of two status files with all groups.
+	dearWork = 1024
 )
 
 // A Prober reads those files of a task that can hang, in one long-lived helper
