@@ -67,11 +67,13 @@ type Prober struct {
 	// four of the pods of one namespace. The last two are for the node's own processes.
 	MaxAbandoned int
 
-	once      sync.Once
-	usual     lane
-	hanging   lane // for owners whose tasks have hung a helper of late
-	starts    chan startRequest
-	closing   chan struct{}
+	once    sync.Once
+	usual   lane
+	hanging lane // for owners whose tasks have hung a helper of late
+	starts  chan startRequest
+	// life ends with close.
+	life      context.Context
+	end       context.CancelFunc
 	closeOnce sync.Once
 
 	mu        sync.Mutex
@@ -172,7 +174,7 @@ func (p *Prober) prepare() {
 			l.turn <- struct{}{}
 		}
 		p.starts = make(chan startRequest)
-		p.closing = make(chan struct{})
+		p.life, p.end = context.WithCancel(context.Background())
 		if len(p.Argv) == 0 {
 			p.Argv = []string{"/proc/self/exe", "probe"}
 		}
@@ -190,7 +192,7 @@ func (p *Prober) prepare() {
 func (p *Prober) Close() {
 	p.prepare()
 	p.closeOnce.Do(func() {
-		close(p.closing)
+		p.end()
 		for _, l := range []*lane{&p.usual, &p.hanging} {
 			<-l.turn // never given back
 			if l.helper != nil {
@@ -211,7 +213,7 @@ func (p *Prober) start() {
 		case q := <-p.starts:
 			h, err := startHelper(q.argv)
 			q.done <- startResult{h, err}
-		case <-p.closing:
+		case <-p.life.Done():
 			// Unlocked only now, so that the thread itself stays and no helper
 			// on its way out is mistaken for an orphan.
 			runtime.UnlockOSThread()
@@ -248,7 +250,9 @@ func startHelper(argv []string) (*helper, error) {
 }
 
 // ask puts a question to the helper. The answer is what it has seen, also with
-// an error: with a *HungError it is what it saw before the file that hung.
+// an error: with a *HungError it is what it saw before the file that hung. Who
+// has no time left goes, and the helper answers all the same: to end it, and start
+// another one, costs a busy node more than any answer.
 func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 	p.prepare()
 	l := p.laneOf(q.Owner)
@@ -256,24 +260,44 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 	case <-l.turn:
 	case <-ctx.Done():
 		return Seen{}, ctx.Err()
-	case <-p.closing:
+	case <-p.life.Done():
 		return Seen{}, errClosed
 	}
-	defer func() { l.turn <- struct{}{} }()
 	if err := ctx.Err(); err != nil {
+		l.turn <- struct{}{}
 		return Seen{}, err
 	}
+	type answer struct {
+		seen Seen
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		defer func() { l.turn <- struct{}{} }()
+		s, err := p.answer(l, q)
+		done <- answer{s, err}
+	}()
+	select {
+	case a := <-done:
+		return a.seen, a.err
+	case <-ctx.Done():
+		return Seen{}, ctx.Err()
+	}
+}
+
+// answer has the helper of a lane, whose turn the caller has, answer a question.
+func (p *Prober) answer(l *lane, q request) (Seen, error) {
 	if err := p.refusal(q.Owner); err != nil {
 		p.refused.Add(1)
 		return Seen{}, err
 	}
 	for attempt := 0; ; attempt++ {
-		h, fresh, err := p.ready(ctx, l, q.Owner)
+		h, fresh, err := p.ready(l, q.Owner)
 		if err != nil {
 			return Seen{}, err
 		}
 		began := time.Now()
-		s, err := p.talk(ctx, h, q)
+		s, err := p.talk(h, q)
 		if time.Since(began) > p.Timeout/slowPart || s.Work > dearWork {
 			p.charge(q.Owner)
 		}
@@ -291,8 +315,8 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 			p.noteHanger(q.Owner)
 			return s, err
 		}
-		if ctx.Err() != nil {
-			return s, ctx.Err()
+		if p.life.Err() != nil {
+			return s, errClosed
 		}
 		// A helper that has ended, perhaps long ago and for want of memory, is
 		// no fault of the task. One that ends again is: others are asked about through
@@ -435,7 +459,7 @@ func Charged(err error) bool {
 }
 
 // ready gives the running helper of a lane, or starts one.
-func (p *Prober) ready(ctx context.Context, l *lane, owner string) (h *helper, fresh bool, err error) {
+func (p *Prober) ready(l *lane, owner string) (h *helper, fresh bool, err error) {
 	if l.helper != nil {
 		return l.helper, false, nil
 	}
@@ -443,15 +467,13 @@ func (p *Prober) ready(ctx context.Context, l *lane, owner string) (h *helper, f
 		p.refused.Add(1)
 		return nil, false, fmt.Errorf("%d helper processes were killed and have not ended: nothing that can hang is read until one does", n)
 	}
-	if err := p.opens(ctx, p.Argv[0]); err != nil {
+	if err := p.opens(p.Argv[0]); err != nil {
 		return nil, false, err
 	}
 	q := startRequest{argv: p.Argv, done: make(chan startResult, 1)}
 	select {
 	case p.starts <- q:
-	case <-ctx.Done():
-		return nil, false, ctx.Err()
-	case <-p.closing:
+	case <-p.life.Done():
 		return nil, false, errClosed
 	}
 	select {
@@ -460,25 +482,22 @@ func (p *Prober) ready(ctx context.Context, l *lane, owner string) (h *helper, f
 			return nil, false, r.err
 		}
 		h = r.helper
-	case <-ctx.Done():
+	case <-p.life.Done():
 		go func() { // the start is not over: its helper must not be lost
 			if r := <-q.done; r.err == nil {
 				p.abandon(r.helper, owner)
 			}
 		}()
-		return nil, false, ctx.Err()
+		return nil, false, errClosed
 	}
 	p.restarts.Add(1)
 	// The helper says that it is there. Until then slowness is not a hang.
-	stop := h.bound(ctx, time.Now().Add(startTimeout))
+	stop := h.bound(p.life, time.Now().Add(startTimeout))
 	var hello reply
 	err = readFrame(h.out, &hello)
 	stop()
 	if err != nil {
 		p.abandon(h, owner)
-		if ctx.Err() != nil {
-			return nil, false, ctx.Err()
-		}
 		return nil, false, fmt.Errorf("start helper %s: %w", filepath.Base(p.Argv[0]), err)
 	}
 	l.helper = h
@@ -489,7 +508,7 @@ func (p *Prober) ready(ctx context.Context, l *lane, owner string) (h *helper, f
 // the kernel, and so does its parent, with all of this process as soon as the Go runtime collects garbage: it does not know that a
 // thread waits in vfork. An open that waits costs a thread, and there is one at a time. A scanner that is asked about
 // what is executed only (FAN_OPEN_EXEC_PERM) is not noticed.
-func (p *Prober) opens(ctx context.Context, program string) error {
+func (p *Prober) opens(program string) error {
 	p.mu.Lock()
 	waits := p.opening
 	p.opening = true
@@ -507,15 +526,12 @@ func (p *Prober) opens(ctx context.Context, program string) error {
 		defer p.mu.Unlock()
 		p.opening = false
 	}()
-	limited, cancel := context.WithTimeout(ctx, p.Timeout)
-	defer cancel()
 	select {
 	case <-done:
 		return nil
-	case <-limited.Done():
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+	case <-p.life.Done():
+		return errClosed
+	case <-time.After(p.Timeout):
 		return errHeld
 	}
 }
@@ -533,10 +549,10 @@ func (h *helper) bound(ctx context.Context, t time.Time) (stop func()) {
 }
 
 // talk sends a question and receives the answer.
-func (p *Prober) talk(ctx context.Context, h *helper, q request) (Seen, error) {
+func (p *Prober) talk(h *helper, q request) (Seen, error) {
 	before := h.spent()
 	defer func() { p.spent.Add(int64(max(h.spent()-before, 0))) }()
-	stop := h.bound(ctx, time.Now().Add(p.Timeout))
+	stop := h.bound(p.life, time.Now().Add(p.Timeout))
 	defer func() { stop() }()
 	if err := writeFrame(h.in, q); err != nil {
 		return Seen{}, err
@@ -552,8 +568,8 @@ func (p *Prober) talk(ctx context.Context, h *helper, q request) (Seen, error) {
 		case err == nil:
 			late = 0
 			stop()
-			stop = h.bound(ctx, time.Now().Add(p.Timeout))
-		case !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil:
+			stop = h.bound(p.life, time.Now().Add(p.Timeout))
+		case !errors.Is(err, os.ErrDeadlineExceeded) || p.life.Err() != nil:
 			return last.Seen, err
 		case last.Opening != "" && h.asleep():
 			return last.Seen, &HungError{last.Opening}
@@ -562,7 +578,7 @@ func (p *Prober) talk(ctx context.Context, h *helper, q request) (Seen, error) {
 				return last.Seen, errStarved
 			}
 			stop()
-			stop = h.bound(ctx, time.Now().Add(p.Timeout))
+			stop = h.bound(p.life, time.Now().Add(p.Timeout))
 		}
 	}
 }

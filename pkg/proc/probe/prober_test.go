@@ -135,6 +135,27 @@ func TestProberLanes(t *testing.T) {
 	}
 }
 
+// Who has no time left does not take the helper with it.
+func TestProberOutlivesItsAskers(t *testing.T) {
+	p := newProber(t)
+	if _, err := p.ask(t.Context(), ownTask()); err != nil {
+		t.Fatal(err)
+	}
+	late := 0
+	for i := range 500 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
+		if _, err := p.ask(ctx, ownTask()); errors.Is(err, context.DeadlineExceeded) {
+			late++
+		} else if err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}
+	if _, err := p.ask(t.Context(), ownTask()); err != nil || late == 0 || p.Restarts() > 0 {
+		t.Errorf("%v after %d questions that came too late, %d restarts", err, late, p.Restarts())
+	}
+}
+
 func TestProberCannotStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
