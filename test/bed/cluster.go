@@ -59,7 +59,7 @@ func Find(ctx context.Context) (*Cluster, error) {
 	if c.config, err = clientcmd.BuildConfigFromFlags("", strings.TrimSpace(config)); err != nil {
 		return nil, fmt.Errorf("read kubeconfig of the cluster: %w", err)
 	}
-	c.config.QPS, c.config.Burst = 100, 200
+	c.config.QPS, c.config.Burst, c.config.WarningHandler = 100, 200, rest.NoWarnings{}
 	if c.API, err = kubernetes.NewForConfig(c.config); err != nil {
 		return nil, err
 	}

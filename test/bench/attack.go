@@ -3,10 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +26,7 @@ const (
 	// longest periods.
 	rounds = 50 * time.Second
 	// An attack is given this long to begin, and to end.
-	attackTakes = 5 * time.Minute
+	attackTakes = 10 * time.Minute
 	// victimLater is how much later than without an attack the verdict about somebody else's pod may come: two of the agent's longest
 	// periods. victimWithin is for how long it is waited for.
 	victimLater  = 20 * time.Second
@@ -148,7 +148,8 @@ func measureAttacks(ctx context.Context, attackers []attacker) (rows []row, err 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		err = errors.Join(err, disperse(ctx, node))
+		err = errors.Join(err, node.API.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)},
+			metav1.ListOptions{}), disperse(ctx, node))
 	}()
 	var calm time.Duration // how long a verdict takes without an attack, which is the first
 	for _, a := range attackers {
@@ -185,7 +186,7 @@ func (a *attacker) against(ctx context.Context, c *bed.Cluster, node *bed.Node, 
 		return r, took, err
 	}
 	after, err := verdictOn(ctx, node, victims[1])
-	r.measured += fmt.Sprintf("; %s after it in %s", recovery, after)
+	r.measured += fmt.Sprintf("; %s after it %s", recovery, after)
 	r.met = r.met && after.reason == victimCause && after.took <= calm+victimLater
 	return r, took, err
 }
@@ -445,6 +446,9 @@ func wrongVerdicts(ctx context.Context, node *bed.Node) (string, error) {
 	return wrong, nil
 }
 
+// chargedPod is the line of the agent's log that names a pod whose processes take too long to read.
+var chargedPod = regexp.MustCompile(`msg="a pod's processes take too long to read.* pod=(\S+)`)
+
 // lostTo returns what the agent counts as lost to an attack, and whom its log charges.
 func lostTo(ctx context.Context, node *bed.Node, agent *corev1.Pod, metrics string) (string, error) {
 	lost := ""
@@ -458,11 +462,8 @@ func lostTo(ctx context.Context, node *bed.Node, agent *corev1.Pod, metrics stri
 		return "", err
 	}
 	charged := make(map[string]bool)
-	for line := range strings.Lines(string(log)) {
-		var l struct{ Msg, Pod string }
-		if json.Unmarshal([]byte(line), &l) == nil && strings.Contains(l.Msg, "take too long to read") {
-			charged[l.Pod] = true
-		}
+	for _, m := range chargedPod.FindAllStringSubmatch(string(log), -1) {
+		charged[m[1]] = true
 	}
 	if len(charged) > 0 {
 		lost += "; charged " + strings.Join(slices.Sorted(maps.Keys(charged)), ", ")
