@@ -36,21 +36,24 @@ func TestPoliciesAreTried(t *testing.T) {
 		elsewhere, pods, events *metav1.Status
 		want                    map[string]Held
 	}{
-		"both hold":           {denied(ownNode), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
-		"none is bound":       {nil, nil, nil, map[string]Held{ownNode: NotHeld, ownEvents: NotHeld}},
-		"one is bound":        {denied(ownNode), denied(ownNode), nil, map[string]Held{ownNode: IsHeld, ownEvents: NotHeld}},
-		"of all nodes":        {nil, denied(ownNode), denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
-		"not the labels":      {denied(ownNode), nil, denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
-		"half is not known":   {forbidden, nil, denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
-		"half is refused":     {denied("deny-all"), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: NotKnown, ownEvents: IsHeld}},
-		"the pod has gone":    {status(apierrors.NewNotFound(pods, "nodeagent-y")), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
+		"both hold":         {denied(ownNode), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
+		"none is bound":     {nil, nil, nil, map[string]Held{ownNode: NotHeld, ownEvents: NotHeld}},
+		"one is bound":      {denied(ownNode), denied(ownNode), nil, map[string]Held{ownNode: IsHeld, ownEvents: NotHeld}},
+		"of all nodes":      {nil, denied(ownNode), denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
+		"not the labels":    {denied(ownNode), nil, denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
+		"half is not known": {forbidden, nil, denied(ownEvents), map[string]Held{ownNode: NotHeld, ownEvents: IsHeld}},
+		"half is refused":   {denied("deny-all"), denied(ownNode), denied(ownEvents), map[string]Held{ownNode: NotKnown, ownEvents: IsHeld}},
+		"the pod has gone": {status(apierrors.NewNotFound(pods, "nodeagent-y")), denied(ownNode), denied(ownEvents),
+			map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
 		"somebody else's":     {denied(ownNode), denied("deny-all"), forbidden, map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
 		"the other's refusal": {denied(ownNode), denied(ownEvents), denied(ownNode), map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
-		"its words quoted": {denied(ownNode), &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: `admission webhook "x" denied the request: ` + denied(ownNode).Message},
+		"its words quoted": {denied(ownNode), &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden,
+			Reason: metav1.StatusReasonForbidden, Message: `admission webhook "x" denied the request: ` + denied(ownNode).Message},
 			denied(ownEvents), map[string]Held{ownNode: NotKnown, ownEvents: IsHeld}},
 	} {
 		g := newRig(t)
-		g.api.objects["/api/v1/namespaces/agents/pods"] = &metav1.PartialObjectMetadataList{Items: []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "nodeagent-y"}}}}
+		g.api.objects["/api/v1/namespaces/agents/pods"] = &metav1.PartialObjectMetadataList{Items: []metav1.PartialObjectMetadata{
+			{ObjectMeta: metav1.ObjectMeta{Name: "nodeagent-y"}}}}
 		g.api.answer = func(r request) *metav1.Status {
 			switch {
 			case r.Method == http.MethodGet:

@@ -104,12 +104,9 @@ var starvers = []attacker{
 	{what: "the last four at once, on a node with 50 stuck pods", recovers: true, manifold: true, beside: readers, pods: func(n *bed.Node) []*corev1.Pod {
 		all := slices.Concat(longNames(n), longNamed(n), grouped(n), finalized(n))
 		grace := int64(1)
-		for i := range 50 {
-			p := finalizedPod(n, i)
+		return append(all, finalizedPods(n, 50, func(p *corev1.Pod, i int) {
 			p.Name, p.Namespace, p.Spec.NodeSelector, p.Spec.TerminationGracePeriodSeconds = fmt.Sprintf("stuck-%d", i), namespace, nil, &grace
-			all = append(all, p)
-		}
-		return all
+		})...)
 	}},
 }
 
@@ -528,33 +525,31 @@ func finalizedPod(n *bed.Node, i int) *corev1.Pod {
 	return p
 }
 
-// finalized returns a thousand of them.
-func finalized(n *bed.Node) []*corev1.Pod {
+// finalizedPods returns so many of them, each with what change does to it.
+func finalizedPods(n *bed.Node, many int, change func(p *corev1.Pod, i int)) []*corev1.Pod {
 	var pods []*corev1.Pod
-	for i := range 1000 {
+	for i := range many {
 		p := finalizedPod(n, i)
-		p.Name = fmt.Sprintf("finalized-%d", i)
+		change(p, i)
 		pods = append(pods, p)
 	}
 	return pods
+}
+
+// finalized returns a thousand of them.
+func finalized(n *bed.Node) []*corev1.Pod {
+	return finalizedPods(n, 1000, func(p *corev1.Pod, i int) { p.Name = fmt.Sprintf("finalized-%d", i) })
 }
 
 // longNamed returns those that make the agent's metrics long.
 func longNamed(n *bed.Node) []*corev1.Pod {
-	var pods []*corev1.Pod
-	for i := range 250 {
-		p := finalizedPod(n, i)
-		p.Name += "-" + strings.Repeat("x", 253-len("attack-250-"))
-		pods = append(pods, p)
-	}
-	return pods
+	return finalizedPods(n, 250, func(p *corev1.Pod, _ int) { p.Name += "-" + strings.Repeat("x", 253-len("attack-250-")) })
 }
 
 // longNames returns those in which a name that the API server does not limit has 1.3 MiB, each kind of name in turn.
 func longNames(n *bed.Node) []*corev1.Pod {
-	var pods []*corev1.Pod
-	for i := range 90 {
-		p, name := finalizedPod(n, i), strings.Repeat("x", 13*100<<10)
+	name := strings.Repeat("x", 13*100<<10)
+	return finalizedPods(n, 90, func(p *corev1.Pod, i int) {
 		p.Name = fmt.Sprintf("names-%d", i)
 		switch i % 3 {
 		case 0:
@@ -565,9 +560,7 @@ func longNames(n *bed.Node) []*corev1.Pod {
 			p.Spec.Volumes = []corev1.Volume{{Name: "claim", VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}}
 		}
-		pods = append(pods, p)
-	}
-	return pods
+	})
 }
 
 // grouped returns pods whose processes are dear to read: the kernel writes all groups of a process into its status.
