@@ -105,17 +105,7 @@ func victim(what string, args []string) error {
 		time.Sleep(time.Hour)
 	case "children":
 		n, _ := strconv.Atoi(args[0])
-		for range n {
-			c := exec.Command("/bin/sleep", "3600")
-			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			runtime.LockOSThread()
-			if err := c.Start(); err != nil {
-				return err
-			}
-		}
-		ready()
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		_ = syscall.Kill(0, syscall.SIGKILL)
+		return sleepers(n, "/bin/sleep")
 	case "pipes":
 		// So many children, each with so many ends of a pipe open.
 		n, _ := strconv.Atoi(args[0])
@@ -127,19 +117,7 @@ func victim(what string, args []string) error {
 		if err != nil {
 			return err
 		}
-		runtime.LockOSThread()
-		for range n {
-			c := exec.Command("/bin/sleep", "3600")
-			c.ExtraFiles = slices.Repeat([]*os.File{w}, ends)
-			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			if err := c.Start(); err != nil {
-				return err
-			}
-			fmt.Println("child", c.Process.Pid)
-		}
-		ready()
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		_ = syscall.Kill(0, syscall.SIGKILL)
+		return sleepers(n, "/bin/sleep", slices.Repeat([]*os.File{w}, ends)...)
 	case "groups":
 		// So many children called as shims are, each with as many supplementary groups as there can be.
 		n, _ := strconv.Atoi(args[0])
@@ -154,18 +132,7 @@ func victim(what string, args []string) error {
 		if err := os.Symlink("/bin/sleep", program); err != nil {
 			return err
 		}
-		runtime.LockOSThread()
-		for range n {
-			c := exec.Command(program, "3600")
-			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			if err := c.Start(); err != nil {
-				return err
-			}
-			fmt.Println("child", c.Process.Pid)
-		}
-		ready()
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		_ = syscall.Kill(0, syscall.SIGKILL)
+		return sleepers(n, program)
 	case "trace":
 		// Traces its child, which stops.
 		runtime.LockOSThread()
@@ -973,4 +940,22 @@ func shimCommands(directory, id string) error {
 	ready()
 	time.Sleep(time.Hour)
 	return nil
+}
+
+// sleepers starts so many processes of a program that sleeps, each with files open besides, and ends with them when nobody writes to it
+// any more.
+func sleepers(n int, program string, files ...*os.File) error {
+	runtime.LockOSThread()
+	for range n {
+		c := exec.Command(program, "3600")
+		c.ExtraFiles = files
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := c.Start(); err != nil {
+			return err
+		}
+		fmt.Println("child", c.Process.Pid)
+	}
+	ready()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return syscall.Kill(0, syscall.SIGKILL)
 }
