@@ -188,12 +188,29 @@ func (a *attacker) against(ctx context.Context, c *bed.Cluster, node *bed.Node, 
 	return r, took, err
 }
 
-// measure attacks an agent that has just been started, and watches it and what it tells of a victim.
-func (a *attacker) measure(ctx context.Context, node *bed.Node, victim string, calm time.Duration) (r row, took time.Duration, err error) {
+// newAgent replaces the agent of a node, limits its memory, and returns its pod.
+func newAgent(ctx context.Context, node *bed.Node, most int64) (agent *corev1.Pod, err error) {
 	old, err := node.AgentPod(ctx)
 	if err != nil {
-		return row{}, 0, err
+		return nil, err
 	}
+	if err := node.API.CoreV1().Pods(node.Agents.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
+		return nil, err
+	}
+	if err := bed.Until(ctx, "the new agent", func() (bool, string) {
+		agent, err = node.AgentPod(ctx)
+		return err == nil && agent.UID != old.UID && agent.Status.ContainerStatuses[0].Ready, "not there yet"
+	}); err != nil {
+		return nil, err
+	}
+	if _, err := node.Exec(ctx, memory+fmt.Sprintf("echo %d >$limit", most)); err != nil {
+		return nil, fmt.Errorf("limit the agent's memory: %w", err)
+	}
+	return agent, nil
+}
+
+// measure attacks an agent that has just been started, and watches it and what it tells of a victim.
+func (a *attacker) measure(ctx context.Context, node *bed.Node, victim string, calm time.Duration) (r row, took time.Duration, err error) {
 	var made []*corev1.Pod
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attackTakes)
@@ -202,6 +219,13 @@ func (a *attacker) measure(ctx context.Context, node *bed.Node, victim string, c
 	}()
 	begins, cancel := context.WithTimeout(ctx, attackTakes)
 	defer cancel()
+	most := cmp.Or(a.most, maxMemory)
+	var agent *corev1.Pod
+	if a.manifold { // beside so many pods, no kubelet replaces the agent's in ten minutes
+		if agent, err = newAgent(begins, node, most); err != nil {
+			return row{}, 0, err
+		}
+	}
 	pods := a.pods(node)
 	made = append(made, pods...)
 	if err := makeAttackers(begins, node, pods); err != nil {
@@ -212,20 +236,11 @@ func (a *attacker) measure(ctx context.Context, node *bed.Node, victim string, c
 			return row{}, 0, err
 		}
 	}
-	// A new agent, whose peak is that of the attack and which has to list what there is.
-	if err := node.API.CoreV1().Pods(node.Agents.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
-		return row{}, 0, err
-	}
-	var agent *corev1.Pod
-	if err := bed.Until(begins, "the new agent", func() (bool, string) {
-		agent, err = node.AgentPod(begins)
-		return err == nil && agent.UID != old.UID && agent.Status.ContainerStatuses[0].Ready, "not there yet"
-	}); err != nil {
-		return row{}, 0, err
-	}
-	most := cmp.Or(a.most, maxMemory)
-	if _, err := node.Exec(ctx, memory+fmt.Sprintf("echo %d >$limit", most)); err != nil {
-		return row{}, 0, fmt.Errorf("limit the agent's memory: %w", err)
+	// A new agent has to list what there is, and its peak is that of the attack.
+	if !a.manifold {
+		if agent, err = newAgent(begins, node, most); err != nil {
+			return row{}, 0, err
+		}
 	}
 	if a.run != "" {
 		if _, err := node.Exec(ctx, strings.ReplaceAll(a.run, "IP", agent.Status.PodIP)); err != nil {
