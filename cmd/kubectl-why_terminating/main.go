@@ -116,9 +116,9 @@ func (o *options) explain() *cobra.Command {
 		Short: "Explain a cause and what to do about it, or list all causes",
 		Args:  cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(_ *cobra.Command, _ []string, begin string) (out []string, _ cobra.ShellCompDirective) {
-			for _, r := range cause.All() {
-				if strings.HasPrefix(r.Cause, begin) {
-					out = append(out, r.Cause+"\t"+r.Doc.Title)
+			for _, e := range cause.Entries() {
+				if strings.HasPrefix(e.Cause, begin) {
+					out = append(out, e.Cause+"\t"+e.Title)
 				}
 			}
 			return out, cobra.ShellCompDirectiveNoFileComp

@@ -21,8 +21,8 @@ import (
 func TestRunbookPages(t *testing.T) {
 	const dir = "../../docs/reasons"
 	want := map[string]string{}
-	for _, r := range cause.All() {
-		want[r.Cause+".md"] = cause.Page(r)
+	for _, e := range cause.Entries() {
+		want[e.Cause+".md"] = e.Page
 	}
 	for name, page := range diagnose.FamilyPages(cause.All()) {
 		want[diagnose.FamilyDir+"/"+name+".md"] = page
@@ -64,8 +64,8 @@ func TestRunbookPages(t *testing.T) {
 // Pages are read at three in the morning: plain words, sentences of at most 25 words, and paragraphs and items of at most 120.
 func TestPagesArePlain(t *testing.T) {
 	pages := diagnose.FamilyPages(cause.All())
-	for _, r := range cause.All() {
-		pages[r.Cause] = cause.Page(r)
+	for _, e := range cause.Entries() {
+		pages[e.Cause] = e.Page
 	}
 	for name, page := range pages {
 		page, _, _ = strings.Cut(page, "\n## See also\n") // in the words of the reports

@@ -27,11 +27,11 @@ func TestPage(t *testing.T) {
 
 // Each page is read without Markdown, and only what cannot be broken is longer than a line.
 func TestPagesForTerminal(t *testing.T) {
-	for _, r := range cause.All() {
-		for line := range strings.Lines(Page(cause.Table().Page(r), 80, false)) {
+	for _, e := range cause.Entries() {
+		for line := range strings.Lines(Page(e.Page, 80, false)) {
 			line = strings.TrimSpace(line)
 			if strings.Contains(line, "](") || strings.HasPrefix(line, "#") || utf8.RuneCountInString(line) > 80 && strings.Contains(line, " ") {
-				t.Errorf("%s: %q", r.Cause, line)
+				t.Errorf("%s: %q", e.Cause, line)
 			}
 		}
 	}

@@ -4,10 +4,6 @@
 package cause
 
 import (
-	"fmt"
-	"strings"
-	"text/tabwriter"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/api"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
@@ -116,38 +112,11 @@ func Diagnose(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, table
 // Table returns the causes in order of precedence and what they explain.
 func Table() diagnose.Table { return table }
 
-// All returns the rules in order of precedence and, last, Unrecognised:
-// everything that `nodeagent explain` knows and that has a runbook page.
+// All returns the rules in order of precedence and, last, Unrecognised.
 func All() []*diagnose.Rule {
 	var all []*diagnose.Rule
 	for _, row := range table {
 		all = append(all, row.Rule)
 	}
 	return append(all, diagnose.Unrecognised)
-}
-
-// Index lists all causes, each with its layer and title.
-func Index() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range All() {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Cause, r.Doc.Layer, r.Doc.Title)
-	}
-	_ = w.Flush() // into memory
-	return b.String()
-}
-
-// Explain returns the page of a cause, or of a family that several causes share, by its name in any case, and whether there is one.
-func Explain(name string) (page string, ok bool) {
-	for _, r := range All() {
-		if strings.EqualFold(r.Cause, name) {
-			return Page(r), true
-		}
-	}
-	for family, page := range diagnose.FamilyPages(All()) {
-		if strings.EqualFold(family, name) {
-			return page, true
-		}
-	}
-	return "", false
 }

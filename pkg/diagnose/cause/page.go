@@ -1,9 +1,10 @@
 package cause
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 )
@@ -18,8 +19,63 @@ var (
 	reports string
 )
 
-// Page returns the runbook page of a cause, in Markdown: docs/reasons/CAUSE.md.
-func Page(r *diagnose.Rule) string {
+// plugin has the pages of the causes that only kubectl why-terminating reports, because no agent can.
+//
+//go:embed plugin
+var plugin embed.FS
+
+// An Entry is a cause that has a page.
+type Entry struct {
+	Cause, Layer, Title string
+	// Page is its runbook page, in Markdown: docs/reasons/CAUSE.md.
+	Page string
+}
+
+// Entries returns all causes in order of precedence, and then those that only kubectl why-terminating reports, by their names.
+func Entries() []Entry {
+	var all []Entry
+	for _, r := range All() {
+		all = append(all, Entry{r.Cause, r.Doc.Layer, r.Doc.Title, pageOf(r)})
+	}
+	files, _ := plugin.ReadDir("plugin") // it is in memory, as are the files
+	for _, f := range files {
+		text, _ := plugin.ReadFile("plugin/" + f.Name())
+		head, rest, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n\nLayer: ")
+		name, title, _ := strings.Cut(head, ": ")
+		layer, _, _ := strings.Cut(rest, ".")
+		all = append(all, Entry{name, layer, title, string(text)})
+	}
+	return all
+}
+
+// Index lists all causes, each with its layer and title.
+func Index() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, e := range Entries() {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", e.Cause, e.Layer, e.Title)
+	}
+	_ = w.Flush() // into memory
+	return b.String()
+}
+
+// Explain returns the page of a cause, or of a family that several causes share, by its name in any case, and whether there is one.
+func Explain(name string) (page string, ok bool) {
+	for _, e := range Entries() {
+		if strings.EqualFold(e.Cause, name) {
+			return e.Page, true
+		}
+	}
+	for family, page := range diagnose.FamilyPages(All()) {
+		if strings.EqualFold(family, name) {
+			return page, true
+		}
+	}
+	return "", false
+}
+
+// pageOf returns the runbook page of a rule's cause.
+func pageOf(r *diagnose.Rule) string {
 	var b strings.Builder
 	b.WriteString(table.Page(r))
 	for _, e := range of(examples, r.Cause) {
