@@ -16,11 +16,11 @@ import (
 
 // objectAlone answers for a pod of which the API shows that only the object is left, whatever is with its node.
 func (v *View) objectAlone(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bool {
-	all := containers(p)
-	runsOrWaits := func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil }
-	if len(p.Finalizers) == 0 || !finallyDeleted(p) || len(all) == 0 || slices.ContainsFunc(all, runsOrWaits) {
-		return false
-	}
+	return len(p.Finalizers) > 0 && forced(p) && ended(p) && v.kept(p, said, a)
+}
+
+// kept answers for a pod that its finalizers keep.
+func (v *View) kept(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bool {
 	if said != nil && said.Reason == Finalizers {
 		return v.agentSays(p, said, a)
 	}
@@ -128,6 +128,10 @@ func (v *View) finalizers(p *corev1.Pod, a *Answer) {
 	names := strings.Join(p.Finalizers, ", ")
 	a.HeldBy = "finalizer: " + names
 	a.Message = "A finalizer keeps the API object: " + names + ". By its status no container of the pod runs."
+	if running(p) {
+		a.Message = "A finalizer keeps the API object: " + names + ". The pod was force-deleted: its grace period is 0, while its status shows " +
+			"containers that run."
+	}
 	a.Seen = strings.Join(setBy(p), " ")
 	a.Fix = "Check that the controller of the finalizer runs, and look for the pod in its log. It removes the finalizer when its cleanup is done."
 	a.Avoid = "Do not remove the finalizer by hand: that skips the cleanup."
@@ -173,9 +177,23 @@ func few(names []string) string {
 
 // finallyDeleted reports whether only the object of a pod is left: the kubelet's final delete has made the grace period 0
 // (as a force delete does), and no container runs by its status.
-func finallyDeleted(p *corev1.Pod) bool {
+func finallyDeleted(p *corev1.Pod) bool { return forced(p) && !running(p) }
+
+// forced reports whether a pod's grace period is 0: by the kubelet's final delete, or by a force delete.
+func forced(p *corev1.Pod) bool {
 	grace := p.DeletionGracePeriodSeconds
-	return grace != nil && *grace == 0 && !slices.ContainsFunc(containers(p), func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+	return grace != nil && *grace == 0
+}
+
+// running reports whether a container of a pod runs by its status.
+func running(p *corev1.Pod) bool {
+	return slices.ContainsFunc(containers(p), func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+}
+
+// ended reports whether all containers of a pod have exited by their status.
+func ended(p *corev1.Pod) bool {
+	all := containers(p)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil })
 }
 
 // lastExit returns when the last container of a pod exited, zero where its status does not say.

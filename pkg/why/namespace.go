@@ -1,9 +1,12 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,7 +109,7 @@ func JudgeNamespace(v *NamespaceView) NamespaceAnswer {
 			a.Message, a.Fix = strings.TrimSpace(a.Message+" "+p.says), strings.TrimSpace(a.Fix+" "+p.fix)
 		}
 	case len(v.Left) > 0:
-		a.Message = objects(len(v.Left)) + " left, none with a finalizer: the namespace controller is still at work."
+		a.Message = objects(len(v.Left)) + " left, and nothing is known to hold them: the namespace controller is still at work."
 	default:
 		a.Message = "Nothing is left: the namespace controller will finish soon."
 	}
@@ -118,30 +121,17 @@ func JudgeNamespace(v *NamespaceView) NamespaceAnswer {
 // A part is one thing that holds a namespace up, and what to do about it.
 type part struct{ says, fix string }
 
-// parts returns what holds a namespace up, what comes first in its deletion first.
+// parts returns what holds a namespace up: first what keeps the namespace controller from deleting at all, then what it waits for.
 func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
-	failing := func(kind corev1.NamespaceConditionType) bool {
-		return slices.ContainsFunc(v.Namespace.Status.Conditions, func(c corev1.NamespaceCondition) bool {
-			return c.Type == kind && c.Status == corev1.ConditionTrue
-		})
-	}
-	if failing(corev1.NamespaceDeletionDiscoveryFailure) && len(v.Services) > 0 {
-		s := v.Services[0]
-		fix := "Bring the Service behind it back"
-		if s.Service != "" {
-			fix += " (" + s.Service + ")"
-		}
-		parts = append(parts, part{
-			fmt.Sprintf("APIService %s is not available (%s), so the API server cannot list the objects of its kinds, and the namespace remains.", s.Name, s.Reason),
-			fix + fmt.Sprintf(". If the add-on that registered it was removed for good: kubectl delete apiservice %s. The namespace controller then continues "+
-				"within minutes.", inCommand(s.Name, "NAME")),
-		})
-	}
+	parts = append(undiscovered(v), refused(v)...)
 	var held []Object
-	pods := 0
+	pods, deleted := 0, 0
 	for _, o := range v.Left {
-		if o.Resource == "pods" {
-			pods++
+		if o.Resource != "pods" {
+			continue
+		}
+		if pods++; !o.Deleted.IsZero() {
+			deleted++
 		}
 	}
 	for _, o := range v.Left {
@@ -151,9 +141,9 @@ func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
 			held = append(held, o)
 		}
 	}
-	if pods > 0 {
+	if deleted > 0 {
 		parts = append(parts, part{
-			fmt.Sprintf("%s left, %s, which must end first.", objects(len(v.Left)), count(pods, "pod", "pods")),
+			fmt.Sprintf("%s left, %s, which must end first.", objects(len(v.Left)), count(deleted, "terminating pod", "terminating pods")),
 			"See what holds the pods: kubectl why-terminating -n " + inCommand(a.Name, "NAMESPACE") + ".",
 		})
 	}
@@ -177,9 +167,9 @@ func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
 		return parts
 	}
 	switch {
-	case len(a.Seen) > 0 && !onlyCounts(v.Namespace.Status.Conditions):
+	case v.failing(corev1.NamespaceDeletionContentFailure) != "", v.failing(corev1.NamespaceDeletionGVParsingFailure) != "":
 		parts = append(parts, part{"The namespace controller fails to delete the content of the namespace: see Seen.",
-			"Repair what the message names, such as a webhook or an APIService that does not respond."})
+			"Repair what the message names."})
 	case len(v.Unread) > 0:
 		parts = append(parts, part{"What holds the namespace is among the objects that could not be listed.",
 			"Run the command with the permission to list them, or repair what the errors name."})
@@ -187,12 +177,107 @@ func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
 	return parts
 }
 
-// onlyCounts reports whether the conditions say how much remains, and not that something fails.
-func onlyCounts(conditions []corev1.NamespaceCondition) bool {
-	return !slices.ContainsFunc(conditions, func(c corev1.NamespaceCondition) bool {
-		return c.Status == corev1.ConditionTrue && slices.Contains(failures[:3], c.Type)
-	})
+// failing returns the message of a condition of the namespace that is True, "" for none.
+func (v *NamespaceView) failing(kind corev1.NamespaceConditionType) string {
+	for _, c := range v.Namespace.Status.Conditions {
+		if c.Type == kind && c.Status == corev1.ConditionTrue {
+			return cmp.Or(c.Message, "no message")
+		}
+	}
+	return ""
 }
+
+// undiscovered says which groups the API server cannot list the kinds of. Their APIServices may not have been readable.
+func undiscovered(v *NamespaceView) []part {
+	message := v.failing(corev1.NamespaceDeletionDiscoveryFailure)
+	if message == "" {
+		return nil
+	}
+	const find = "Find the APIService that is not available, and bring the Service behind it back: kubectl get apiservices."
+	if len(v.Services) == 0 {
+		which := ""
+		if groups := each(undiscoveredGroup, message); len(groups) > 0 {
+			which = " of " + few(groups)
+		}
+		return []part{{"The API server cannot list the kinds" + which + ", so it cannot list their objects, and the namespace remains.", find}}
+	}
+	s := v.Services[0]
+	fix := "Bring the Service behind it back"
+	if s.Service != "" {
+		fix += " (" + s.Service + ")"
+	}
+	return []part{{
+		fmt.Sprintf("APIService %s is not available (%s), so the API server cannot list the objects of its kinds, and the namespace remains.", s.Name, s.Reason),
+		fix + fmt.Sprintf(". If the add-on that registered it was removed for good: kubectl delete apiservice %s. The namespace controller then continues "+
+			"within minutes.", inCommand(s.Name, "NAME")),
+	}}
+}
+
+// What the namespace controller's messages name (namespaced_resources_deleter.go, pkg/controller/namespace/deletion, with the errors of the API
+// server: staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook and policy, and apiextensions-apiserver's conversion).
+var (
+	undiscoveredGroup = regexp.MustCompile(`[ :]([a-z0-9][-a-z0-9.]*/v[a-z0-9]+): `)
+	webhookFails      = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
+	webhookDenies     = regexp.MustCompile(`admission webhook "([^"]+)" denied the request`)
+	policyDenies      = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request`)
+	conversionFails   = regexp.MustCompile(`conversion webhook for ([a-z0-9][-a-z0-9.]*/v[a-z0-9]+, Kind=[A-Za-z0-9]+) failed`)
+)
+
+// refused says by whom the deletion of what is left is refused: what it names has to be repaired before pods and finalizers matter.
+func refused(v *NamespaceView) (parts []part) {
+	message := v.failing(corev1.NamespaceDeletionContentFailure)
+	if names := each(webhookFails, message); len(names) > 0 {
+		parts = append(parts, part{
+			"The API server cannot call " + webhooks(names) + ", so it rejects the deletion of objects in the namespace.",
+			"Bring the Service of the webhook back, or let its configuration leave this namespace out (namespaceSelector). Find the configuration: " +
+				"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml.",
+		})
+	}
+	if names := each(webhookDenies, message); len(names) > 0 {
+		parts = append(parts, part{
+			"The deletion of objects in the namespace is denied by " + webhooks(names) + ".",
+			"Do what its answer asks for: see Seen. Or ask its owner to let the deletion pass.",
+		})
+	}
+	if names := each(policyDenies, message); len(names) > 0 {
+		parts = append(parts, part{
+			"The deletion of objects in the namespace is denied by ValidatingAdmissionPolicy " + few(names) + ".",
+			"Do what its answer asks for: see Seen. Or ask its owner to let the deletion pass.",
+		})
+	}
+	if kinds := each(conversionFails, message); len(kinds) > 0 {
+		parts = append(parts, part{
+			"The API server cannot call the conversion webhook of " + few(kinds) + ", so it can neither list nor delete its objects.",
+			"Bring the Service of that webhook back: the CustomResourceDefinition names it in spec.conversion.",
+		})
+	}
+	return parts
+}
+
+// webhooks names some webhooks.
+func webhooks(names []string) string {
+	if len(names) == 1 {
+		return "webhook " + names[0]
+	}
+	return "webhooks " + few(names)
+}
+
+// each returns what a pattern finds in a message, each once and in words of ours: a name, or a quotation.
+func each(pattern *regexp.Regexp, message string) (out []string) {
+	for _, m := range pattern.FindAllStringSubmatch(message, -1) {
+		name := m[1]
+		if !named.MatchString(name) {
+			name = strconv.QuoteToASCII(name)
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// named is what needs no quotation marks: a name of an object, a group with its version, and a kind behind it.
+var named = regexp.MustCompile(`^[a-z0-9][-a-z0-9./]{0,251}(?:, Kind=[A-Za-z0-9]{1,63})?$`)
 
 func count(n int, one, many string) string {
 	if n == 1 {

@@ -23,9 +23,16 @@ func TestJudgeNamespace(t *testing.T) {
 	unasked := Object{Resource: "services", Name: "lb", Finalizers: []string{"service.kubernetes.io/load-balancer-cleanup"}}
 	claim := Object{Resource: "persistentvolumeclaims", Name: "data", Finalizers: []string{"kubernetes.io/pvc-protection"}, Deleted: at}
 	web := Object{Resource: "pods", Name: "web-0", Finalizers: []string{"batch.kubernetes.io/job-tracking"}, Deleted: at}
-	fails := func(v *NamespaceView, kind corev1.NamespaceConditionType) {
-		v.Namespace.Status.Conditions = append(v.Namespace.Status.Conditions, corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Message: "m"})
+	fails := func(v *NamespaceView, kind corev1.NamespaceConditionType, message string) {
+		v.Namespace.Status.Conditions = append(v.Namespace.Status.Conditions, corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Message: message})
 	}
+	refuses := func(errors string, left ...Object) func(*NamespaceView) {
+		return func(v *NamespaceView) {
+			v.Left = left
+			fails(v, corev1.NamespaceDeletionContentFailure, "Failed to delete all resource types, 1 remaining: "+errors)
+		}
+	}
+	running := Object{Resource: "pods", Name: "web-0"}
 	free := Object{Resource: "configmaps", Name: "kube-root-ca.crt"}
 	for name, c := range map[string]struct {
 		change func(*NamespaceView)
@@ -36,19 +43,36 @@ func TestJudgeNamespace(t *testing.T) {
 		"not deleted": {func(v *NamespaceView) { v.Namespace.DeletionTimestamp = nil }, false, "not being deleted", ""},
 		"a dead APIService": {func(v *NamespaceView) {
 			v.Services, v.Left = []APIService{service}, []Object{held}
-			fails(v, corev1.NamespaceDeletionDiscoveryFailure)
+			fails(v, corev1.NamespaceDeletionDiscoveryFailure, "m")
 		}, true, "APIService v1beta1.metrics.k8s.io is not available (MissingEndpoints)", "(kube-system/metrics-server)"},
 		"a finalizer": {func(v *NamespaceView) { v.Left = []Object{held, free} }, true, "1 object is kept by finalizers; the first is widgets.example.com/w " +
 			"(example.com/x).", "redeploy it in another one"},
-		"pods": {func(v *NamespaceView) { v.Left = []Object{{Resource: "pods", Name: "web-0"}} }, true,
-			"1 object is left, 1 pod, which must end first.", "kubectl why-terminating -n shop"},
+		"pods": {func(v *NamespaceView) { v.Left = []Object{running, {Resource: "pods", Name: "web-1", Deleted: at}} }, true,
+			"2 objects are left, 1 terminating pod, which must end first.", "kubectl why-terminating -n shop"},
+		"pods that nobody has deleted": {func(v *NamespaceView) { v.Left = []Object{running} }, false, "still at work", ""},
+		"a webhook that is dead, and pods that nobody has deleted": {refuses(`Internal error occurred: failed calling webhook "validate.kyverno.svc-fail": `+
+			`failed to call webhook: Post "https://kyverno-svc.kyverno.svc:443/validate": no endpoints available for service "kyverno-svc"`, running), true,
+			"The API server cannot call webhook validate.kyverno.svc-fail, so it rejects the deletion", "Bring the Service of the webhook back"},
+		"a webhook that denies, before a finalizer": {refuses(`admission webhook "a.example.com" denied the request: no, admission webhook "b.example.com" `+
+			`denied the request: no`, held), true, "is denied by webhooks a.example.com, b.example.com. 1 object is kept by finalizers", "Do what its answer asks for"},
+		"a policy that denies": {refuses("configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'keep' with binding 'keep-all' denied request: no"), true,
+			"is denied by ValidatingAdmissionPolicy keep.", "ask its owner"},
+		"a conversion webhook, before a finalizer": {refuses(`conversion webhook for example.com/v1, Kind=Widget failed: Post "https://w": service "w" not found`,
+			held), true, "the conversion webhook of example.com/v1, Kind=Widget, so it can neither list nor delete its objects. 1 object is kept by", "spec.conversion"},
+		"another failure does not come before pods": {refuses("unexpected items still remain in namespace: shop for gvr: /v1, Resource=pods", web), true,
+			"1 object is left, 1 terminating pod", "kubectl why-terminating -n shop"},
+		"a group that cannot be listed, APIServices not readable": {func(v *NamespaceView) {
+			v.Left, v.Unread = []Object{held}, []Unread{{What: "apiservices", Why: "forbidden"}}
+			fails(v, corev1.NamespaceDeletionDiscoveryFailure, "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: "+
+				"metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1")
+		}, true, "The API server cannot list the kinds of metrics.k8s.io/v1beta1, so it cannot list their objects, and the namespace remains. 1 object is kept",
+			"kubectl get apiservices. Check that the controller"},
 		"an APIService that is down, and not to blame": {func(v *NamespaceView) { v.Services, v.Left = []APIService{service}, []Object{held} }, true,
 			"1 object is kept by finalizers", "redeploy"},
 		"a pod, its claim, and what comes later": {func(v *NamespaceView) { v.Left = []Object{claim, web, unasked} }, true,
-			"3 objects are left, 1 pod, which must end first.", "kubectl why-terminating -n shop"},
+			"3 objects are left, 1 terminating pod, which must end first.", "kubectl why-terminating -n shop"},
 		"not asked to go yet": {func(v *NamespaceView) { v.Left = []Object{unasked} }, false, "still at work", ""},
-		"a dead webhook": {func(v *NamespaceView) { fails(v, corev1.NamespaceDeletionContentFailure) }, true,
-			"fails to delete the content", "webhook"},
+		"another failure":     {refuses("m"), true, "fails to delete the content", "what the message names"},
 		"kinds that could not be listed": {func(v *NamespaceView) { v.Unread = []Unread{{What: "widgets", Why: "forbidden"}} }, true,
 			"could not be listed", "permission"},
 		"a finalizer in its spec": {func(v *NamespaceView) {
@@ -94,6 +118,8 @@ func TestNamespaceIsPrinted(t *testing.T) {
 			v.Left = append(v.Left, Object{Resource: "x", Name: text, Finalizers: []string{text}, Setters: []string{text}})
 		}
 		v.Services, v.Unread = []APIService{{Name: text, Message: text}}, []Unread{{What: text, Why: text, Effect: text}}
+		v.Namespace.Status.Conditions = []corev1.NamespaceCondition{{Type: corev1.NamespaceDeletionContentFailure, Status: corev1.ConditionTrue,
+			Message: `failed calling webhook "` + text + `", admission webhook "` + text + `" denied the request`}}
 		a := JudgeNamespace(v)
 		var b strings.Builder
 		Style{Width: 80}.Namespace(&b, &a, v)

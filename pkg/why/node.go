@@ -12,12 +12,26 @@ import (
 
 // lostNode answers for a pod of a node that does not exist, or from which the API server has heard nothing for a while: nothing that is
 // on it ends, and what its agent said before may not hold. An agent that has said something since then gets through where the kubelet does not.
+// What keeps a pod that was force-deleted, as the pod garbage collector does, is its finalizers.
 func (v *View) lostNode(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bool {
 	if p.Spec.NodeName == "" || v.Nodes == nil {
 		return false
 	}
+	if said != nil && !written(p, said) {
+		said = nil
+	}
 	node := v.Nodes[p.Spec.NodeName]
-	if node == nil {
+	var c *corev1.NodeCondition
+	if node != nil {
+		c = NodeReady(node)
+		if c == nil || c.Status != corev1.ConditionUnknown || said != nil && lastWrote(p, said).After(c.LastTransitionTime.Time) {
+			return false
+		}
+	}
+	switch {
+	case len(p.Finalizers) > 0 && forced(p):
+		return v.kept(p, said, a)
+	case node == nil:
 		a.Cause, a.Source = NodeGone, FromAPI
 		a.HeldBy = "node: " + p.Spec.NodeName + " does not exist"
 		a.Message = fmt.Sprintf("The Node object %s does not exist any more. The machine may still run. The pod garbage collector deletes the pod object "+
@@ -27,13 +41,6 @@ func (v *View) lostNode(p *corev1.Pod, said *corev1.PodCondition, a *Answer) boo
 		a.Avoid = "Do not force-delete while the machine may still run: a StatefulSet then starts the same pod twice."
 		a.Force, a.ForceWhy = "no", "its processes may still run on that machine"
 		return true
-	}
-	c := NodeReady(node)
-	if said != nil && !written(p, said) {
-		said = nil
-	}
-	if c == nil || c.Status != corev1.ConditionUnknown || said != nil && lastWrote(p, said).After(c.LastTransitionTime.Time) {
-		return false
 	}
 	v.notReady(p, node, c, a)
 	if said != nil {
@@ -90,18 +97,32 @@ func (v *View) notReady(p *corev1.Pod, node *corev1.Node, c *corev1.NodeConditio
 		a.HeldBy += ", then finalizers"
 	}
 	if c.Status == corev1.ConditionUnknown {
+		a.Force, a.ForceWhy = "no", "its processes may still run, which the API cannot show"
+		if outOfService(node) {
+			a.Fix = fmt.Sprintf("Node %s has the taint %s already: the pod garbage collector force-deletes its terminating pods, and their volumes are "+
+				"detached. If the machine still runs, shut it down now. If the pod remains for a minute, check that kube-controller-manager runs. "+
+				"Remove the taint before the node is used again: kubectl taint node %s %[2]s-.", node.Name, corev1.TaintNodeOutOfService,
+				inCommand(node.Name, "NODE"))
+			a.Avoid = "Do not force-delete while the machine may still run: its processes continue to write, and a replacement may write beside them."
+			return
+		}
 		a.Fix = fmt.Sprintf("Bring node %s back: its kubelet then terminates the pod. Only if the machine is confirmed to be powered off (BMC, hypervisor "+
 			"or cloud API), force-delete all its pods and detach their volumes: "+
-			"kubectl taint node %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Remove that taint before the node is used again.", node.Name,
-			inCommand(node.Name, "NODE"))
+			"kubectl taint node %s %s=nodeshutdown:NoExecute. Remove that taint before the node is used again.", node.Name,
+			inCommand(node.Name, "NODE"), corev1.TaintNodeOutOfService)
 		a.Avoid = "Do not force-delete or set that taint while the machine may still run: its processes continue to write, and a replacement may write beside them."
-		a.Force, a.ForceWhy = "no", "its processes may still run, which the API cannot show"
 		return
 	}
 	a.Message = fmt.Sprintf("Probably stuck: node %s reports since %s that it is not ready (%s).", node.Name, clock(since), c.Reason)
 	a.Fix = "Repair what its kubelet reports: kubectl describe node " + inCommand(node.Name, "NODE") + ". If that is what holds the pod, the pod then terminates."
 	a.Avoid = "Do not force-delete: the pod's processes may still run."
 	a.Force, a.ForceWhy = "no", "its processes may still run"
+}
+
+// outOfService reports whether a node has the taint for which the pod garbage collector force-deletes its pods (gcTerminating,
+// pkg/controller/podgc), whatever its effect.
+func outOfService(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
 // NodeReady returns the condition Ready of a node, nil for none.

@@ -79,6 +79,14 @@ func unsafe(a *Answer, v *View) string {
 	if at := v.alive(a.Node); !at.IsZero() {
 		return "nodeagent on its node wrote at " + clock(at) + ", when the node was lost already: the machine ran then"
 	}
+	i := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return string(p.UID) == a.UID })
+	if i < 0 {
+		return "it was not read"
+	}
+	p := v.Pods[i]
+	if len(p.Finalizers) > 0 {
+		return "it has finalizers, which a force delete does not remove: " + strings.Join(p.Finalizers, ", ")
+	}
 	if a.Cause != NodeNotReady && a.Cause != NodeGone {
 		return "its node is not lost; see kubectl why-terminating " + a.Name + " -n " + a.Namespace
 	}
@@ -87,19 +95,11 @@ func unsafe(a *Answer, v *View) string {
 			return "its node's kubelet still reports"
 		}
 	}
-	i := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return string(p.UID) == a.UID })
-	if i < 0 {
-		return "it was not read"
-	}
-	p := v.Pods[i]
 	for _, o := range p.OwnerReferences {
 		if o.Kind == "StatefulSet" {
 			return "its StatefulSet starts the same pod again; when the machine is powered off: kubectl taint node NODE " +
 				"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 		}
-	}
-	if len(p.Finalizers) > 0 {
-		return "it has finalizers, which a force delete does not remove: " + strings.Join(p.Finalizers, ", ")
 	}
 	for _, o := range p.OwnerReferences {
 		if o.Controller != nil && *o.Controller && !anew[o.Kind] {

@@ -157,12 +157,29 @@ func (v *View) judge(p *corev1.Pod) Answer {
 	if len(p.Finalizers) > 0 && a.Cause != Finalizers {
 		a.Also = append(a.Also, "finalizers keep the object when its containers have exited: "+strings.Join(p.Finalizers, ", "))
 	}
-	if n := v.Nodes[p.Spec.NodeName]; n != nil && a.Cause != NodeNotReady {
-		if c := NodeReady(n); c != nil && c.Status != corev1.ConditionTrue {
-			a.Also = append(a.Also, fmt.Sprintf("the condition Ready of node %s is %s (%s) since %s", n.Name, c.Status, c.Reason, clock(c.LastTransitionTime.Time)))
+	if node := v.beside(p, &a); node != "" {
+		if a.Cause == Finalizers && !ended(p) {
+			node += "; if its machine runs, the pod's processes may run, too"
 		}
+		a.Also = append(a.Also, node)
 	}
 	return a
+}
+
+// beside says what is wrong with the node of a pod for which another cause is reported, "" for nothing.
+func (v *View) beside(p *corev1.Pod, a *Answer) string {
+	if v.Nodes == nil || p.Spec.NodeName == "" || a.Cause == NodeGone || a.Cause == NodeNotReady {
+		return ""
+	}
+	n := v.Nodes[p.Spec.NodeName]
+	if n == nil {
+		return "the Node object " + p.Spec.NodeName + " does not exist any more"
+	}
+	c := NodeReady(n)
+	if c == nil || c.Status == corev1.ConditionTrue {
+		return ""
+	}
+	return fmt.Sprintf("the condition Ready of node %s is %s (%s) since %s", n.Name, c.Status, c.Reason, clock(c.LastTransitionTime.Time))
 }
 
 func (v *View) base(p *corev1.Pod) Answer {

@@ -108,13 +108,16 @@ func TestJudge(t *testing.T) {
 			"kernel: thread 7 (dd) is in D state"},
 		"the agent says one line": {view(ready, pod(late, told("ShimHung", "Blocked in phase Kill: it hangs.", time.Minute))), "ShimHung",
 			"unknown", FromAgent, "it hangs", ""},
-		"the node is lost":                  {view(lost, pod(late)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
-		"the node is lost since":            {view(lost, pod(late, before)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
-		"the agent gets through from there": {view(lost, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
-		"the agent has rewritten it since":  {view(lost, pod(late, before, wrote(time.Minute))), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
-		"only the object, node lost":        {view(lost, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"only the object, node gone":        {view(nil, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"only the object, node not ready":   {view(unready, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"the node is lost":                   {view(lost, pod(late)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
+		"the node is lost since":             {view(lost, pod(late, before)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
+		"the agent gets through from there":  {view(lost, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
+		"the agent has rewritten it since":   {view(lost, pod(late, before, wrote(time.Minute))), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
+		"only the object, node lost":         {view(lost, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"only the object, node gone":         {view(nil, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"only the object, node not ready":    {view(unready, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"forced, node lost":                  {view(lost, pod(late, finalizer, forced)), Finalizers, "no", FromAPI, "The pod was force-deleted", "finalizer: example.com/x"},
+		"forced, node gone for days":         {view(nil, pod(72*time.Hour, finalizer, forced)), Finalizers, "no", FromAPI, "The pod was force-deleted", "finalizer"},
+		"forced, and the agent gets through": {view(lost, pod(late, finalizer, forced, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
 		"only the object, an older verdict": {view(ready, pod(late, finalizer, done, before)), Finalizers, "no", FromAPI, "example.com/x",
 			"finalizer: example.com/x"},
 		"a mirror pod, node not ready": {view(unready, pod(late, mirror)), MirrorPod, "no", FromAPI, "static pod", "kubelet"},
@@ -215,6 +218,55 @@ func TestLostNodeShowsWhatWasReported(t *testing.T) {
 	}
 }
 
+// What keeps a force-deleted pod of a node that is lost or gone is its finalizer; the node is said beside it.
+func TestForcedOnLostNode(t *testing.T) {
+	forced := func(p *corev1.Pod) {
+		p.DeletionGracePeriodSeconds, p.Finalizers = new(int64), []string{"example.com/x"}
+		p.Status.Phase = corev1.PodFailed // as the pod garbage collector leaves it; it writes no statuses of containers
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	}
+	ended := func(p *corev1.Pod) {
+		forced(p)
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	}
+	const mayRun = "; if its machine runs, the pod's processes may run, too"
+	for name, c := range map[string]struct {
+		v    *View
+		also string
+	}{
+		"gone":        {view(nil, pod(72*time.Hour, forced)), "the Node object n1 does not exist any more" + mayRun},
+		"gone, ended": {view(nil, pod(72*time.Hour, ended)), "the Node object n1 does not exist any more"},
+		"lost":        {view(node(corev1.ConditionUnknown, time.Hour), pod(time.Hour, forced)), "the condition Ready of node n1 is Unknown (R) since 2026-03-01 02:10:00 UTC" + mayRun},
+		"lost, ended": {view(node(corev1.ConditionUnknown, time.Hour), pod(time.Hour, ended)), "the condition Ready of node n1 is Unknown (R) since 2026-03-01 02:10:00 UTC"},
+	} {
+		a := Judge(c.v)[0]
+		if a.Cause != Finalizers || a.Force != "no" || len(a.Also) != 1 || a.Also[0] != c.also {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	// What the agent wrote of the finalizer is better than what the API shows, also of before.
+	told := told(Finalizers, condition.Message{Cause: "Stuck in phase Finalizers: example.com/x (set by \"m\")."}.String(), 2*time.Hour)
+	if a := Judge(view(node(corev1.ConditionUnknown, time.Hour), pod(time.Hour, forced, told)))[0]; a.Source != FromAgent || a.Cause != Finalizers {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A taint that is there is not advised.
+func TestTaintIsThere(t *testing.T) {
+	n := node(corev1.ConditionUnknown, time.Hour)
+	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
+	a := Judge(view(n, pod(time.Hour)))[0]
+	if a.Cause != NodeNotReady || strings.Contains(a.Fix, "=nodeshutdown") || strings.Contains(a.Avoid, "set that taint") ||
+		!strings.Contains(a.Fix, "kube-controller-manager") || !strings.Contains(a.Fix, "kubectl taint node n1 node.kubernetes.io/out-of-service-.") {
+		t.Errorf("%+v", a)
+	}
+	for _, text := range []string{a.Fix, a.Avoid} {
+		if err := plain.Check(text); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestNodeNotReady(t *testing.T) {
 	claim := func(name string, mode corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
@@ -289,17 +341,17 @@ func TestForceOf(t *testing.T) {
 	}
 }
 
-// What is taken over from the agent's causes are their names: each layer has somebody who holds a pod up, and the causes that the API shows
-// as well are the agent's.
+// What is taken over from the agent's causes are their names: each layer has somebody who holds a pod up. Each cause that the API shows has
+// a page.
 func TestNamesOfCauses(t *testing.T) {
 	for _, r := range cause.All() {
 		if layers[r.Doc.Layer] == "" && r.Cause != diagnose.Unrecognised.Cause {
 			t.Errorf("%s: nobody is named for layer %s", r.Cause, r.Doc.Layer)
 		}
 	}
-	for _, name := range []string{MirrorPod, Finalizers} {
+	for _, name := range []string{MirrorPod, Finalizers, NodeNotReady, NodeGone, NotScheduled} {
 		if _, ok := cause.Explain(name); !ok {
-			t.Errorf("%s is no cause of the agent's", name)
+			t.Errorf("%s has no page", name)
 		}
 	}
 }
