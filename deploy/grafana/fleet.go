@@ -82,21 +82,30 @@ func fleet() *dashboard.DashboardBuilder {
 		}), phaseColours, phases...)).
 		WithPanel(bars(panel{
 			title: "Events reported, by cause", about: "New Events about pods in the time range.",
-			unit: "short", width: 8, height: 7,
+			unit: "short", width: 6, height: 7,
 			queries: []query{counted("nodeagent_verdicts_told_total", "", "reason", "{{reason}}", eventIsReported)},
 		}, blue)).
 		WithPanel(bars(panel{
 			title: "Verdicts held back, by cause",
 			about: "Verdicts in the time range that are in the log only, because the node has used up its reports for the minute.",
-			unit:  "short", width: 8, height: 7,
+			unit:  "short", width: 6, height: 7,
 			queries: []query{counted("nodeagent_verdicts_held_back_total", "", "reason", "{{reason}}", verdictIsHeld)},
 		}, orange)).
 		WithPanel(bars(panel{
 			title: "Deleted with a verdict, by ending",
 			about: "Pods deleted in the time range while a verdict stood, by what was left on the node: clean (nothing), left (something), unread (not known).",
-			unit:  "short", width: 8, height: 7,
+			unit:  "short", width: 6, height: 7,
 			queries: []query{counted("nodeagent_deleted_with_verdict_total", "", "ending", "{{ending}}", podHasVerdict)},
 		}, purple)).
+		WithPanel(bars(panel{
+			title: "Killed at the deadline",
+			about: "Containers in the time range that used up their grace period and were killed, and those of them for which no cause was found.",
+			unit:  "short", width: 6, height: 7,
+			queries: []query{
+				{expr: `round(sum(increase(nodeagent_containers_killed_at_deadline_total[$__range])))`, legend: "killed"},
+				{expr: `round(sum(increase(nodeagent_containers_killed_unexplained_total[$__range])))`, legend: "without a cause"},
+			},
+		}, blue)).
 		WithPanel(bars(panel{
 			title: "Orphans by kind",
 			about: "Pods that are on a node and have been missing from the API for five minutes, by what is left. A process or a volume is the dangerous kind.",

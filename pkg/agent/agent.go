@@ -48,6 +48,8 @@ type Monitor interface {
 	// HeldBack is told the cause of a verdict that is not told on the pod, for want of
 	// budget.
 	HeldBack(cause string)
+	// Killed is told how many containers of a pod SIGKILL has ended at the deadline, and of how many of them no cause was found.
+	Killed(containers, unexplained int)
 	// Passed is told that a part of a pod's termination is over, and how long it took.
 	Passed(verdict.Subject, verdict.Passage)
 	// Lost is told that the reading of a pod has not returned in time.
@@ -630,6 +632,11 @@ func (a *Agent) lookBack(ctx context.Context, l look, gone time.Time) {
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures",
 			len(e.KillFailures), "evidence", record)
 	}
+	unexplained := d.Unexplained()
+	if stood != "" {
+		unexplained = nil
+	}
+	a.Monitor.Killed(len(d.Killed), len(unexplained))
 	reported := !heldBack && a.ReportGone(ctx, l.known, e.Time, d)
 	if found && f.Cause != stood {
 		v := verdict.Standing{Namespace: e.Namespace, Name: e.Name, UID: e.UID, Workload: l.known.Subject.Workload, Cause: f.Cause, Phase: d.Phase,

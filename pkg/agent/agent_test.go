@@ -56,6 +56,8 @@ type bench struct {
 	baselines map[string]int
 	hangs     map[string]chan struct{} // the pods of which such a reading hangs until that is closed
 	deletions []string
+	// killed are the containers that were killed at their deadline, and unexplained those of them without a cause.
+	killed, unexplained int
 
 	directories []string
 	unlisted    error
@@ -136,6 +138,11 @@ func (b *benchMonitor) Deleted(cause, ending string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.deletions = append(b.deletions, cause+" "+ending)
+}
+func (b *benchMonitor) Killed(containers, unexplained int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.killed, b.unexplained = b.killed+containers, b.unexplained+unexplained
 }
 func (b *benchMonitor) Passed(_ verdict.Subject, p verdict.Passage) {
 	b.mu.Lock()
@@ -1450,6 +1457,54 @@ func TestGonePodIsAskedAbout(t *testing.T) {
 				<-done
 				if told != answer.told {
 					t.Errorf("told is %t, want %t", told, answer.told)
+				}
+			})
+		})
+	}
+}
+
+// Of the containers that were killed at the deadline those count as unexplained of which nothing is known: no finding, also none of the
+// whole pod, and no verdict that stood.
+func TestKilledIsCounted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		found       []diagnose.Finding // when it is gone
+		stood       string
+		unexplained int
+	}{
+		"nothing is known":             {unexplained: 2},
+		"one of them is":               {found: []diagnose.Finding{{Cause: "A", Container: "main"}}, unexplained: 1},
+		"a cause of the pod":           {found: []diagnose.Finding{{Cause: "A"}}},
+		"a verdict stood all the time": {stood: "A"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				b.Diagnose = func(p *evidence.Pod) (d diagnose.Diagnosis) {
+					switch {
+					case p.Gone:
+						d.Findings, d.Killed = tc.found, []string{"main", "proxy"}
+					case tc.stood != "":
+						d.Findings = []diagnose.Finding{{Cause: tc.stood, Container: "main"}}
+					}
+					return d
+				}
+				b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) bool { return false }
+				b.gather = func(_ context.Context, p *evidence.Pod) {
+					p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
+					p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
+				}
+				pod := terminating("a", time.Now(), 5)
+				b.set([]*corev1.Pod{pod})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { b.Run(ctx); close(done) }()
+				time.Sleep(4 * time.Second)
+				b.set(nil, pod)
+				time.Sleep(3 * time.Second)
+				cancel()
+				<-done
+				if b.killed != 2 || b.unexplained != tc.unexplained {
+					t.Errorf("%d killed, %d of them unexplained, want 2 and %d", b.killed, b.unexplained, tc.unexplained)
 				}
 			})
 		})

@@ -163,6 +163,8 @@ type Diagnosis struct {
 	ShutsDown bool `json:"shutsDown,omitempty"`
 	// Open is what is neither found nor ruled out yet, in the order of the table.
 	Open []Open `json:"open,omitempty"`
+	// Killed are the containers of a pod that is gone that SIGKILL has ended at the deadline, by name. A force delete has no deadline.
+	Killed []string `json:"-"`
 
 	ground *ground // nil where it is not known
 }
@@ -172,6 +174,13 @@ type Diagnosis struct {
 func (d *Diagnosis) NotLookedFor(cause string) bool {
 	return slices.ContainsFunc(d.Open, func(o Open) bool { return slices.Contains(o.Causes, cause) }) ||
 		slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
+}
+
+// Unexplained returns those of Killed about which nothing was found, nor about the pod.
+func (d *Diagnosis) Unexplained() []string {
+	return slices.DeleteFunc(slices.Clone(d.Killed), func(container string) bool {
+		return slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Container == container || f.Container == "" })
+	})
 }
 
 // Verdict is the root cause, if there is one to report.
@@ -199,7 +208,21 @@ func Run(pod *evidence.Pod, table Table) Diagnosis {
 	s.explain(table)
 	s.conclude(table)
 	s.d.ground = &ground{p, table}
+	s.d.Killed = killed(p)
 	return s.d
+}
+
+// killed returns the containers of a pod that is gone that SIGKILL has ended at the deadline.
+func killed(p *fact.View) (names []string) {
+	if !p.Gone || fact.Grace(p) < fact.LeastStill {
+		return nil
+	}
+	for i := range p.Containers {
+		if c := &p.Containers[i]; fact.KilledAtDeadline(p, c) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // layer returns the layer of a cause.

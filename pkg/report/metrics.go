@@ -73,6 +73,8 @@ type Metrics struct {
 	held    *prometheus.CounterVec
 	deleted *prometheus.CounterVec
 	lost    prometheus.Counter
+	// killed counts the containers that were killed at their deadline, and unexplained those of them of which no cause was found.
+	killed, unexplained prometheus.Counter
 	// shortened counts condition messages that the policies of an older version have refused for their size.
 	shortened prometheus.Counter
 	gather    prometheus.Histogram
@@ -122,6 +124,15 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			Help: "Pods deleted while a verdict stood, by cause (reason) and by what was left on the node 15 seconds to a minute later " +
 				"(ending): clean (nothing of the pod), left (something), unread (not known).",
 		}, []string{"reason", "ending"}),
+		killed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeagent_containers_killed_at_deadline_total",
+			Help: "Containers that SIGKILL ended at the end of the grace period of a deleted pod. Force deletes do not count.",
+		}),
+		unexplained: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeagent_containers_killed_unexplained_total",
+			Help: "Containers that SIGKILL ended at the end of the grace period of a deleted pod, and for which no cause was found. The log has " +
+				"the last reading of such pods.",
+		}),
 		shortened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_conditions_shortened_total",
 			Help: "Condition messages that the admission policies of an older version rejected for their size. The agent then writes at " +
@@ -247,6 +258,12 @@ func (m *Metrics) HeldBack(cause string) { m.held.WithLabelValues(cause).Inc() }
 
 // Deleted counts a pod that was deleted while a verdict stood.
 func (m *Metrics) Deleted(cause, ending string) { m.deleted.WithLabelValues(cause, ending).Inc() }
+
+// Killed counts containers that SIGKILL has ended at the deadline, and those of them of which no cause was found.
+func (m *Metrics) Killed(containers, unexplained int) {
+	m.killed.Add(float64(containers))
+	m.unexplained.Add(float64(unexplained))
+}
 
 // Lost counts a reading that has not returned in time.
 func (m *Metrics) Lost() { m.lost.Inc() }
@@ -378,5 +395,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.lost, m.shortened, m.gather, m.passed, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.killed, m.unexplained, m.lost, m.shortened, m.gather, m.passed, m.build}
 }

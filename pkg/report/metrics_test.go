@@ -95,6 +95,7 @@ func TestSelfMetrics(t *testing.T) {
 	m.looked(&evidence.Pod{Missing: map[evidence.Source]string{evidence.Kubelet: "refused"}})
 	m.wrote(kindCondition, resultRefused)
 	m.Lost()
+	m.Killed(3, 1)
 	m.Passed(verdict.Subject{Namespace: "shop", Name: "web-0"}, verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
 	want := `
 # HELP nodeagent_build_info Always 1. The label is the version of the agent.
@@ -103,6 +104,12 @@ nodeagent_build_info{version="v1"} 1
 # HELP nodeagent_containerd_requests_total Requests to containerd, by gRPC method (method). containerd calls the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nothing else for the others.
 # TYPE nodeagent_containerd_requests_total counter
 nodeagent_containerd_requests_total{method="runtime.v1.RuntimeService/Version"} 8
+# HELP nodeagent_containers_killed_at_deadline_total Containers that SIGKILL ended at the end of the grace period of a deleted pod. Force deletes do not count.
+# TYPE nodeagent_containers_killed_at_deadline_total counter
+nodeagent_containers_killed_at_deadline_total 3
+# HELP nodeagent_containers_killed_unexplained_total Containers that SIGKILL ended at the end of the grace period of a deleted pod, and for which no cause was found. The log has the last reading of such pods.
+# TYPE nodeagent_containers_killed_unexplained_total counter
+nodeagent_containers_killed_unexplained_total 1
 # HELP nodeagent_loops_total Rounds over the node's terminating pods, including rounds in which no pod was due.
 # TYPE nodeagent_loops_total counter
 nodeagent_loops_total 1

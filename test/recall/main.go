@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -76,6 +77,9 @@ func run(ctx context.Context, pattern string, list bool) error {
 		return err
 	}
 	t := table{commit: commit, on: nodes[0].Software(), results: results}
+	if err := t.count(ctx, nodes); err != nil {
+		return err
+	}
 	if err := errors.Join(t.keep(), keepLogs(ctx, nodes)); err != nil {
 		return err
 	}
@@ -91,7 +95,8 @@ func run(ctx context.Context, pattern string, list bool) error {
 		fmt.Printf("%s is written; commit it.\n", document)
 	}
 	fmt.Println(t.sum())
-	return errors.Join(t.verdict(), heldBack(ctx, nodes))
+	fmt.Println(t.counted())
+	return t.verdict()
 }
 
 // named returns the cells of a name or pattern, all for "".
@@ -246,18 +251,28 @@ func keepLogs(ctx context.Context, nodes []*bed.Node) error {
 	return nil
 }
 
-// heldBack is an error when the agent has held verdicts back, because too many were due at a time: then nothing can be
-// said of what was missed.
-func heldBack(ctx context.Context, nodes []*bed.Node) error {
+// count reads what the agents themselves have counted.
+func (t *table) count(ctx context.Context, nodes []*bed.Node) error {
 	for _, n := range nodes {
 		metrics, err := n.Metrics(ctx)
 		if err != nil {
 			return err
 		}
 		for line := range strings.Lines(metrics) {
-			if line = strings.TrimSpace(line); strings.HasPrefix(line, "nodeagent_verdicts_held_back_total{") && !strings.HasSuffix(line, " 0") {
-				return fmt.Errorf("the agent on %s has held verdicts back: %s", n.Name, line)
+			series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			name, _, _ := strings.Cut(series, "{")
+			into := map[string]*int{
+				"nodeagent_containers_killed_at_deadline_total": &t.killed, "nodeagent_containers_killed_unexplained_total": &t.unexplained,
+				"nodeagent_verdicts_held_back_total": &t.heldBack,
+			}[name]
+			if into == nil {
+				continue
 			}
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return fmt.Errorf("%s of the agent on %s: %w", name, n.Name, err)
+			}
+			*into += int(v)
 		}
 	}
 	return nil

@@ -42,6 +42,9 @@ type result struct {
 type table struct {
 	commit, on string
 	results    []result
+	// What the agents have counted: containers that were killed at their deadline, those of them without a cause, and verdicts that were held
+	// back, because too many were due at a time.
+	killed, unexplained, heldBack int
 }
 
 // causes lists those of which each is true.
@@ -84,6 +87,9 @@ func (t table) verdict() error {
 	if n := t.of(accused); n > 0 {
 		errs = append(errs, fmt.Errorf("%d pods that ended in time were accused", n))
 	}
+	if t.heldBack > 0 { // then nothing can be said of what was missed
+		errs = append(errs, fmt.Errorf("the agents have held %d verdicts back", t.heldBack))
+	}
 	if n := t.of(otherwise); n > 0 {
 		errs = append(errs, fmt.Errorf("%d pods did not end as their cells say, so that nothing can be said of the agent there", n))
 	}
@@ -98,6 +104,11 @@ func (t table) sum() string {
 		s += fmt.Sprintf("; %d ended otherwise than they had to", n)
 	}
 	return s
+}
+
+// counted is what the agents have counted themselves, as each installed one does.
+func (t table) counted() string {
+	return fmt.Sprintf("Counted by the agents: %d containers killed at the deadline, %d of them without a cause", t.killed, t.unexplained)
 }
 
 // folder is where a run leaves its results.
@@ -178,8 +189,9 @@ The programs are Debian's, but for stand-ins (*): %s.
 - Date: %s
 - On: %s
 - %s
+- %s
 
-`, 100*enough, t.standIns(), t.commit, time.Now().UTC().Format(time.DateOnly), t.on, t.sum())
+`, 100*enough, t.standIns(), t.commit, time.Now().UTC().Format(time.DateOnly), t.on, t.sum(), t.counted())
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	line(head)
 	line(slices.Repeat([]string{"---"}, len(head)))
