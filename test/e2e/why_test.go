@@ -252,6 +252,18 @@ func whyLostNode(x *trial, n *bed.Node, _ *bed.Turn) {
 	if _, err := n.Pod(ctx, namespace, held.Name); err != nil {
 		x.Errorf("what the script leaves out: %v", err)
 	}
+	// The pod garbage collector force-deletes it, and its finalizer is what is left.
+	if err := n.Await(ctx, "the pod garbage collector", func() (bool, string) {
+		p, err := n.Pod(ctx, namespace, held.Name)
+		if err != nil {
+			return false, err.Error()
+		}
+		g := p.DeletionGracePeriodSeconds
+		return g != nil && *g == 0, "not yet"
+	}); err != nil {
+		x.Fatal(err)
+	}
+	asks.golden("deleted-node-finalizer", "kubectl why-terminating "+held.Name+" -n "+namespace)
 	if err := back(); err != nil {
 		x.Fatal(err)
 	}
@@ -358,6 +370,27 @@ func whyNamespace(x *trial, n *bed.Node, _ *bed.Turn) {
 		x.Fatal(err)
 	}
 	asks.golden("namespace-finalizer", "kubectl why-terminating ns/"+namespace)
+
+	// A webhook that nobody answers for refuses the deletion.
+	const webhook = `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"dead"},
+		"webhooks":[{"name":"keep.dead.example.com","admissionReviewVersions":["v1"],"sideEffects":"None","failurePolicy":"Fail",
+		"clientConfig":{"service":{"namespace":"default","name":"dead"}},
+		"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"old-shop"}},
+		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["DELETE"],"resources":["configmaps"]}]}]}`
+	if out, err := asks.run("echo '" + webhook + "' | kubectl apply -f -"); err != nil {
+		x.Fatalf("%s: %v", out, err)
+	}
+	allow := sync.OnceFunc(func() {
+		if out, err := asks.run("kubectl delete validatingwebhookconfiguration dead"); err != nil {
+			x.Errorf("%s: %v", out, err)
+		}
+	})
+	defer allow()
+	if err := n.Await(ctx, "the webhook to refuse", failed(corev1.NamespaceDeletionContentFailure, corev1.ConditionTrue)); err != nil {
+		x.Fatal(err)
+	}
+	asks.golden("namespace-dead-webhook", "kubectl why-terminating ns/"+namespace)
+	allow()
 
 	// It goes on when the API server is back.
 	watching, cancel := context.WithCancel(ctx)
