@@ -102,6 +102,24 @@ func (b *bench) set(pods []*corev1.Pod, gone ...*corev1.Pod) {
 	b.pods, b.gone = pods, append(b.gone, gone...)
 }
 
+// liveUntilGone runs the agent while a pod terminates whose process lives, and until it has looked back at the pod when that is gone.
+func (b *bench) liveUntilGone(ctx context.Context) {
+	b.gather = func(_ context.Context, p *evidence.Pod) {
+		p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
+		p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
+	}
+	pod := terminating("a", time.Now(), 5)
+	b.set([]*corev1.Pod{pod})
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { b.Run(ctx); close(done) }()
+	time.Sleep(4 * time.Second)
+	b.set(nil, pod)
+	time.Sleep(3 * time.Second)
+	cancel()
+	<-done
+}
+
 type benchWatch bench
 
 func (b *benchWatch) All() []*corev1.Pod {
@@ -1440,21 +1458,7 @@ func TestGonePodIsAskedAbout(t *testing.T) {
 					_, told = d.Verdict()
 					return told
 				}
-				start := time.Now()
-				pod := terminating("a", start, 5)
-				b.gather = func(_ context.Context, p *evidence.Pod) {
-					p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
-					p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
-				}
-				b.set([]*corev1.Pod{pod})
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() { b.Run(ctx); close(done) }()
-				time.Sleep(4 * time.Second)
-				b.set(nil, pod)
-				time.Sleep(3 * time.Second)
-				cancel()
-				<-done
+				b.liveUntilGone(t.Context())
 				if told != answer.told {
 					t.Errorf("told is %t, want %t", told, answer.told)
 				}
@@ -1489,20 +1493,7 @@ func TestKilledIsCounted(t *testing.T) {
 					return d
 				}
 				b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) bool { return false }
-				b.gather = func(_ context.Context, p *evidence.Pod) {
-					p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
-					p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
-				}
-				pod := terminating("a", time.Now(), 5)
-				b.set([]*corev1.Pod{pod})
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() { b.Run(ctx); close(done) }()
-				time.Sleep(4 * time.Second)
-				b.set(nil, pod)
-				time.Sleep(3 * time.Second)
-				cancel()
-				<-done
+				b.liveUntilGone(t.Context())
 				if b.killed != 2 || b.unexplained != tc.unexplained {
 					t.Errorf("%d killed, %d of them unexplained, want 2 and %d", b.killed, b.unexplained, tc.unexplained)
 				}

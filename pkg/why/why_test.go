@@ -108,14 +108,15 @@ func TestJudge(t *testing.T) {
 			"kernel: thread 7 (dd) is in D state"},
 		"the agent says one line": {view(ready, pod(late, told("ShimHung", "Blocked in phase Kill: it hangs.", time.Minute))), "ShimHung",
 			"unknown", FromAgent, "it hangs", ""},
-		"the node is lost":                   {view(lost, pod(late)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
-		"the node is lost since":             {view(lost, pod(late, before)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
-		"the agent gets through from there":  {view(lost, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
-		"the agent has rewritten it since":   {view(lost, pod(late, before, wrote(time.Minute))), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
-		"only the object, node lost":         {view(lost, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"only the object, node gone":         {view(nil, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"only the object, node not ready":    {view(unready, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"forced, node lost":                  {view(lost, pod(late, finalizer, forced)), Finalizers, "no", FromAPI, "The pod was force-deleted", "finalizer: example.com/x"},
+		"the node is lost":                  {view(lost, pod(late)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
+		"the node is lost since":            {view(lost, pod(late, before)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
+		"the agent gets through from there": {view(lost, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
+		"the agent has rewritten it since":  {view(lost, pod(late, before, wrote(time.Minute))), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
+		"only the object, node lost":        {view(lost, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"only the object, node gone":        {view(nil, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"only the object, node not ready":   {view(unready, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"forced, node lost": {view(lost, pod(late, finalizer, forced)), Finalizers, "no", FromAPI, "The pod was force-deleted",
+			"finalizer: example.com/x"},
 		"forced, node gone for days":         {view(nil, pod(72*time.Hour, finalizer, forced)), Finalizers, "no", FromAPI, "The pod was force-deleted", "finalizer"},
 		"forced, and the agent gets through": {view(lost, pod(late, finalizer, forced, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
 		"only the object, an older verdict": {view(ready, pod(late, finalizer, done, before)), Finalizers, "no", FromAPI, "example.com/x",
@@ -229,6 +230,8 @@ func TestForcedOnLostNode(t *testing.T) {
 		forced(p)
 		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 	}
+	lost := node(corev1.ConditionUnknown, time.Hour)
+	const unheard = "the condition Ready of node n1 is Unknown (R) since 2026-03-01 02:10:00 UTC"
 	const mayRun = "; if its machine runs, the pod's processes may run, too"
 	for name, c := range map[string]struct {
 		v    *View
@@ -236,8 +239,8 @@ func TestForcedOnLostNode(t *testing.T) {
 	}{
 		"gone":        {view(nil, pod(72*time.Hour, forced)), "the Node object n1 does not exist any more" + mayRun},
 		"gone, ended": {view(nil, pod(72*time.Hour, ended)), "the Node object n1 does not exist any more"},
-		"lost":        {view(node(corev1.ConditionUnknown, time.Hour), pod(time.Hour, forced)), "the condition Ready of node n1 is Unknown (R) since 2026-03-01 02:10:00 UTC" + mayRun},
-		"lost, ended": {view(node(corev1.ConditionUnknown, time.Hour), pod(time.Hour, ended)), "the condition Ready of node n1 is Unknown (R) since 2026-03-01 02:10:00 UTC"},
+		"lost":        {view(lost, pod(time.Hour, forced)), unheard + mayRun},
+		"lost, ended": {view(lost, pod(time.Hour, ended)), unheard},
 	} {
 		a := Judge(c.v)[0]
 		if a.Cause != Finalizers || a.Force != "no" || len(a.Also) != 1 || a.Also[0] != c.also {

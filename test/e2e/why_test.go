@@ -335,14 +335,7 @@ func whyNamespace(x *trial, n *bed.Node, _ *bed.Turn) {
 	})
 	const service = `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1beta1.dead.example.com"},
 		"spec":{"group":"dead.example.com","version":"v1beta1","groupPriorityMinimum":100,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"dead"}}}`
-	if out, err := asks.run("echo '" + service + "' | kubectl apply -f -"); err != nil {
-		x.Fatalf("%s: %v", out, err)
-	}
-	revive := sync.OnceFunc(func() {
-		if out, err := asks.run("kubectl delete apiservice v1beta1.dead.example.com"); err != nil {
-			x.Errorf("%s: %v", out, err)
-		}
-	})
+	revive := asks.apply(service, "apiservice v1beta1.dead.example.com")
 	defer revive()
 	if err := n.API.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 		x.Fatal(err)
@@ -377,14 +370,7 @@ func whyNamespace(x *trial, n *bed.Node, _ *bed.Turn) {
 		"clientConfig":{"service":{"namespace":"default","name":"dead"}},
 		"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"old-shop"}},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["DELETE"],"resources":["configmaps"]}]}]}`
-	if out, err := asks.run("echo '" + webhook + "' | kubectl apply -f -"); err != nil {
-		x.Fatalf("%s: %v", out, err)
-	}
-	allow := sync.OnceFunc(func() {
-		if out, err := asks.run("kubectl delete validatingwebhookconfiguration dead"); err != nil {
-			x.Errorf("%s: %v", out, err)
-		}
-	})
+	allow := asks.apply(webhook, "validatingwebhookconfiguration dead")
 	defer allow()
 	if err := n.Await(ctx, "the webhook to refuse", failed(corev1.NamespaceDeletionContentFailure, corev1.ConditionTrue)); err != nil {
 		x.Fatal(err)
@@ -486,6 +472,19 @@ func (a asker) command(ctx context.Context, line string) *exec.Cmd {
 func (a asker) run(line string) (string, error) {
 	out, err := a.command(a.Context(), line).CombinedOutput()
 	return string(out), err
+}
+
+// apply applies an object, and returns what deletes it again, once.
+func (a asker) apply(object, name string) (remove func()) {
+	a.Helper()
+	if out, err := a.run("echo '" + object + "' | kubectl apply -f -"); err != nil {
+		a.Fatalf("%s: %v", out, err)
+	}
+	return sync.OnceFunc(func() {
+		if out, err := a.run("kubectl delete " + name); err != nil {
+			a.Errorf("%s: %v", out, err)
+		}
+	})
 }
 
 // golden runs a line and compares what it prints, and its exit status, with testdata/why/NAME.txt.
