@@ -619,22 +619,22 @@ func (a *Agent) lookBack(ctx context.Context, l look, gone time.Time) {
 		heldBack = true
 		a.Monitor.HeldBack(f.Cause)
 	}
+	unexplained := d.Unexplained()
+	if l.known.Explained() {
+		unexplained = nil
+	}
 	switch {
 	case found && f.Cause != stood:
 		log.Info("verdict about a deleted pod", "phase", d.Phase, "cause", f.Cause, "message", f.Message, "heldBack", heldBack)
-	case !found && stood == "" && killed(e.Containers):
+	case !found && !l.known.Explained() && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
 		record := ""
 		if a.records.Allow(l.known.Subject, &diagnose.Finding{Cause: diagnose.Unrecognised.Cause}, e.Time) {
 			record = evidence.Line(&e, maxRecord)
 		}
 		log.Info("container was killed (SIGKILL), and no cause was found; evidence is its last reading, as printed by nodeagent capture",
-			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures",
+			"unexplained", len(unexplained), "lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures",
 			len(e.KillFailures), "evidence", record)
-	}
-	unexplained := d.Unexplained()
-	if stood != "" {
-		unexplained = nil
 	}
 	a.Monitor.Killed(len(d.Killed), len(unexplained))
 	reported := !heldBack && a.ReportGone(ctx, l.known, e.Time, d)

@@ -103,7 +103,10 @@ func (b *bench) set(pods []*corev1.Pod, gone ...*corev1.Pod) {
 }
 
 // liveUntilGone runs the agent while a pod terminates whose process lives, and until it has looked back at the pod when that is gone.
-func (b *bench) liveUntilGone(ctx context.Context) {
+func (b *bench) liveUntilGone(ctx context.Context) { b.liveFor(ctx, 4*time.Second) }
+
+// liveFor does so with a pod that lives for so long.
+func (b *bench) liveFor(ctx context.Context, lives time.Duration) {
 	b.gather = func(_ context.Context, p *evidence.Pod) {
 		p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
 		p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
@@ -113,7 +116,7 @@ func (b *bench) liveUntilGone(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { b.Run(ctx); close(done) }()
-	time.Sleep(4 * time.Second)
+	time.Sleep(lives)
 	b.set(nil, pod)
 	time.Sleep(3 * time.Second)
 	cancel()
@@ -1001,7 +1004,8 @@ func TestHooksOfTheKubelet(t *testing.T) {
 		want               evidence.Container
 	}{
 		"sleeps":      {sleep(20), sleep(5), 0, evidence.Container{PreStop: true, PreStopSleep: 20, PostStart: true, PostStartSleep: 5}},
-		"without end": {sleep(math.MaxInt64), sleep(0), 0, evidence.Container{PreStop: true, PreStopSleep: maxSleep, PostStart: true}},
+		"without end": {sleep(math.MaxInt64), sleep(0), 0, evidence.Container{PreStop: true, PreStopSleep: maxSleep}},
+		"do nothing":  {sleep(0), &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(80)}}, 0, evidence.Container{}},
 		"ports": {get(intstr.FromInt(80), ""), get(intstr.FromString("web"), ""), 0, evidence.Container{PreStop: true,
 			PreStopPort: 80, PostStart: true, PostStartPort: 8080}},
 		"a number as text":    {get(intstr.FromString("81"), ""), nil, 0, evidence.Container{PreStop: true, PreStopPort: 81}},
@@ -1468,32 +1472,36 @@ func TestGonePodIsAskedAbout(t *testing.T) {
 }
 
 // Of the containers that were killed at the deadline those count as unexplained of which nothing is known: no finding, also none of the
-// whole pod, and no verdict that stood.
+// whole pod, and no cause that stands, or was found past the deadline. Unknown is none.
 func TestKilledIsCounted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		found       []diagnose.Finding // when it is gone
 		stood       string
+		until       time.Duration // when stood was found for the last time; 0 for always. The deadline is after 5 s
 		unexplained int
 	}{
 		"nothing is known":             {unexplained: 2},
 		"one of them is":               {found: []diagnose.Finding{{Cause: "A", Container: "main"}}, unexplained: 1},
 		"a cause of the pod":           {found: []diagnose.Finding{{Cause: "A"}}},
 		"a verdict stood all the time": {stood: "A"},
+		"withdrawn, found past it":     {stood: "A", until: 10 * time.Second},
+		"withdrawn, found before it":   {stood: "A", until: time.Second, unexplained: 2},
+		"Unknown stood":                {stood: "Unknown", unexplained: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench()
+				b, began := newBench(), time.Now()
 				b.Diagnose = func(p *evidence.Pod) (d diagnose.Diagnosis) {
 					switch {
 					case p.Gone:
 						d.Findings, d.Killed = tc.found, []string{"main", "proxy"}
-					case tc.stood != "":
+					case tc.stood != "" && (tc.until == 0 || p.Time.Sub(began) <= tc.until):
 						d.Findings = []diagnose.Finding{{Cause: tc.stood, Container: "main"}}
 					}
 					return d
 				}
 				b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) bool { return false }
-				b.liveUntilGone(t.Context())
+				b.liveFor(t.Context(), time.Minute)
 				if b.killed != 2 || b.unexplained != tc.unexplained {
 					t.Errorf("%d killed, %d of them unexplained, want 2 and %d", b.killed, b.unexplained, tc.unexplained)
 				}

@@ -12,13 +12,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/node"
 )
 
-// When a running pod's Baseline is read: as soon as it is seen to run, and again
-// when it has run for half as long again, because programs set their handlers up when
-// they start; and from rarely on no more often than that. A pod that is pending is read in the
+// When a running pod's Baseline is read: as soon as it is seen to run, every soon while it is
+// young, and then when it has run for half as long again, because programs set their handlers up when
+// they start; and from rarely on no more often than that. What is deleted while it is young is told by its last reading, which
+// must not be far behind. A pod that is pending is read in the
 // same way from when it is first seen: one with an init container that runs is, and so is one in which
 // a single container cannot be created.
 const (
 	soon   = 4 * time.Second
+	young  = 30 * time.Second
 	rarely = 10 * time.Minute
 )
 
@@ -126,7 +128,10 @@ func (b *Baselines) due(pods []*corev1.Pod, now time.Time) []string {
 			known.seen, known.due, known.runs = now, now, runs
 		}
 		if b.under == nil && !b.hung[uid] && !now.Before(known.due) {
-			known.due = now.Add(min(max(soon, now.Sub(known.seen)/2), rarely))
+			known.due = now.Add(soon)
+			if age := now.Sub(known.seen); age >= young {
+				known.due = now.Add(min(age/2, rarely))
+			}
 			due = append(due, uid)
 		}
 	}

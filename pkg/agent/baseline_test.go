@@ -31,14 +31,14 @@ func TestBaselines(t *testing.T) {
 		defer cancel()
 		go b.Run(ctx)
 		begin := time.Now()
-		time.Sleep(15 * time.Second)
+		time.Sleep(31 * time.Second)
 		synctest.Wait()
-		if n := b.baselinesOf("a"); n != 4 { // after 0, 4, 8 and 12 seconds
-			t.Errorf("read %d times in the first 15 seconds", n)
+		if n := b.baselinesOf("a"); n != 8 { // after 0, 4, 8 and so on to 28 seconds
+			t.Errorf("read %d times in the first 31 seconds", n)
 		}
-		time.Sleep(2*time.Hour - 15*time.Second)
+		time.Sleep(2*time.Hour - 31*time.Second)
 		synctest.Wait()
-		if n := b.baselinesOf("a"); n < 20 || n > 26 { // 15 in the first 20 minutes, then 6 in an hour
+		if n := b.baselinesOf("a"); n < 22 || n > 28 { // 15 in the first 20 minutes, then 6 in an hour
 			t.Errorf("read %d times in two hours", n)
 		}
 		if n := b.baselinesOf("ended"); n != 0 {
@@ -149,7 +149,7 @@ func TestBaselinesOfPending(t *testing.T) {
 		time.Sleep(15 * time.Minute)
 		synctest.Wait()
 		n := b.baselinesOf("p")
-		if n < 12 || n > 16 {
+		if n < 14 || n > 18 {
 			t.Errorf("while it was pending it was read %d times", n)
 		}
 		b.set([]*corev1.Pod{running("p")})

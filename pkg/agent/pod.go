@@ -181,10 +181,19 @@ func keepMount(p *corev1.Pod, volume string, at evidence.SpecMount) {
 	}
 }
 
+// acting returns a hook, nil for one that takes no time (Run, pkg/kubelet/lifecycle/handlers.go): a sleep of no seconds, as who overrides a default
+// writes, and one that would open a port, which no kubelet does.
+func acting(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
+	if h == nil || h.TCPSocket != nil || h.Sleep != nil && h.Sleep.Seconds <= 0 {
+		return nil
+	}
+	return h
+}
+
 // trimHook keeps that there is a hook, the program that it executes, whether that only sleeps, for how long the kubelet sleeps, and
 // the port that it asks.
 func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
-	if h == nil {
+	if h = acting(h); h == nil {
 		return nil
 	}
 	out := &corev1.LifecycleHandler{}
@@ -626,7 +635,7 @@ func stop(p *corev1.Pod) (begun, awaited bool) {
 func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []corev1.ContainerStatus, alone bool) evidence.Container {
 	var hooks corev1.Lifecycle
 	if c.Lifecycle != nil {
-		hooks = *c.Lifecycle
+		hooks.PreStop, hooks.PostStart = acting(c.Lifecycle.PreStop), acting(c.Lifecycle.PostStart)
 	}
 	return evidence.Container{
 		Name: c.Name, Kind: kind,

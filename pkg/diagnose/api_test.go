@@ -243,7 +243,7 @@ func TestKnownFinalizers(t *testing.T) {
 		"kueue.x-k8s.io/other":              {"", "the controller of kueue.x-k8s.io"},
 		"example.com/managed":               {"", "the controller of example.com"},
 	} {
-		p := finished(time.Minute, func(p *evidence.Pod) { p.GracePeriodSeconds, p.Finalizers = 0, []string{finalizer} })
+		p := finished(2*time.Minute, func(p *evidence.Pod) { p.GracePeriodSeconds, p.Finalizers = 0, []string{finalizer} })
 		d := cause.Diagnose(p)
 		if v, _ := d.Verdict(); v.Cause != "FinalizersPending" || v.Family != want.family || !strings.Contains(v.Message, "finalizer "+
 			""+finalizer+" keeps the API object; "+want.says+" has not removed it") {
@@ -339,6 +339,18 @@ func TestMirrorPodDeleted(t *testing.T) {
 		v, _ := d.Verdict()
 		if v.Cause != tc.want || !strings.Contains(v.Message, tc.says) {
 			t.Errorf("%s: phase %s, verdict %q, want %q: %s", name, d.Phase, v.Cause, tc.want, v.Message)
+		}
+	}
+}
+
+// The controllers that count many pods have two minutes, and meanwhile nothing else is told.
+func TestBatchFinalizersTakeTime(t *testing.T) {
+	for _, finalizer := range []string{"batch.kubernetes.io/job-tracking", "kueue.x-k8s.io/managed"} {
+		for past, want := range map[time.Duration]string{30 * time.Second: "", 119 * time.Second: "", 2 * time.Minute: "FinalizersPending"} {
+			d := cause.Diagnose(finished(past, func(p *evidence.Pod) { p.GracePeriodSeconds, p.Finalizers = 0, []string{finalizer} }))
+			if v, _ := d.Verdict(); v.Cause != want {
+				t.Errorf("%s after %s: %q, want %q", finalizer, past, v.Cause, want)
+			}
 		}
 	}
 }

@@ -224,7 +224,7 @@ func TestUnheardForTooShortRefutesNothing(t *testing.T) {
 		"the first answer":      {func(p *evidence.Pod) { p.Node.Ready.Since = p.Node.Ready.Asked }, true},
 		"it is started again":   {func(p *evidence.Pod) { p.Node.Kubelet.Process, p.Node.Kubelet.AbsentSince = nil, p.Time }, true},
 		"the node is heard":     {func(p *evidence.Pod) { p.Node.Ready.Status, p.Node.Ready.Reason = "True", "KubeletReady" }, false},
-		"a container has ended": {func(p *evidence.Pod) { p.Containers[0].State = evidence.StateExited }, false},
+		"a container has ended": {func(p *evidence.Pod) { p.Containers[0].State = evidence.StateExited }, true},
 	} {
 		d := cause.Diagnose(cutOff(20*time.Second, tc.change))
 		if f, _ := d.Verdict(); f.Cause == "KubeletDisconnected" || d.NotLookedFor("KubeletDisconnected") != tc.want {

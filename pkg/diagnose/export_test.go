@@ -46,7 +46,7 @@ func WhyOf(f *Force, p *evidence.Pod) string { return string(f.why(fact.See(p)))
 
 // Reasons are those of the answers.
 var Reasons = []Reason{
-	ReasonMirror, ReasonProcess, ReasonLeftover, ReasonGroup, ReasonContainer, ReasonHolder, ReasonVolume, ReasonDevice, ReasonUnmount,
+	ReasonMirror, ReasonProcess, ReasonLeftover, ReasonGroup, ReasonContainer, ReasonRecord, ReasonHolder, ReasonVolume, ReasonDevice, ReasonUnmount,
 	ReasonStarting, ReasonLocal, ReasonNetwork,
 	ReasonFinalizers, ReasonSources, ReasonHostPID, ReasonRuntime, ReasonClaim, ReasonEmptyGroup, ReasonNotEnded, ReasonNotItsWord,
 	ReasonUnseen, ReasonCause, ReasonOnce, ReasonNothing,

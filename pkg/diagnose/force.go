@@ -58,6 +58,7 @@ const (
 	ReasonLeftover   Reason = "Leftover"   // a process runs outside of the pod's control groups
 	ReasonGroup      Reason = "Group"      // a control group has tasks that could not be read
 	ReasonContainer  Reason = "Container"  // containerd says that a container runs
+	ReasonRecord     Reason = "Record"     // containerd says that a container runs of which no process is left
 	ReasonHolder     Reason = "Holder"     // a process of the node uses a volume
 	ReasonVolume     Reason = "Volume"     // a volume that others can use too is mounted
 	ReasonDevice     Reason = "Device"     // a block device is in use
@@ -166,13 +167,24 @@ func forceAlive(p *fact.View) *Force {
 	for i := range p.Containers {
 		switch c := &p.Containers[i]; {
 		case c.Kind == evidence.Sandbox:
-		case c.State == evidence.StateRunning:
+		case c.State == evidence.StateRunning && !onlyRecord(p, c):
 			return &Force{Answer: ForceNo, Why: ReasonContainer, Container: c.Name}
+		case c.State == evidence.StateRunning && starting == nil:
+			starting = &Force{Answer: ForceNotYet, Why: ReasonRecord, Container: c.Name}
 		case c.State == evidence.StateCreated && starting == nil:
 			starting = &Force{Answer: ForceNotYet, Why: ReasonStarting, Container: c.Name}
 		}
 	}
 	return starting
+}
+
+// onlyRecord reports whether no process is left of a container that containerd records as running: neither the one that it was started with, nor
+// any in a control group that was there, and that its pod's processes cannot have left.
+func onlyRecord(p *fact.View, c *evidence.Container) bool {
+	if !c.Task.PIDGone || fact.Missing(p, evidence.Processes, evidence.Cgroups) || !Visible(p.Pod) {
+		return false
+	}
+	return !slices.ContainsFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Populated && (g.Container == c.ID || g.Container == "") })
 }
 
 // toName returns the task of the lowest number: which one is named must not change. One
@@ -195,7 +207,7 @@ func forceVolumes(p *fact.View) *Force {
 		}
 		return f
 	}
-	if i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool { return !slices.Contains(ownVolumes, m.Plugin) }); i >= 0 {
+	if i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool { return !ownMount(p, &m) }); i >= 0 {
 		return &Force{Answer: ForceNo, Why: ReasonVolume, Volume: p.Mounts[i].Volume, Mount: MountOf(p, &p.Mounts[i])}
 	}
 	if len(p.Devices) > 0 {
@@ -214,6 +226,11 @@ func forceVolumes(p *fact.View) *Force {
 		return &Force{Answer: ForceNotYet, Why: ReasonLocal, Volume: p.Volumes[0].Name}
 	}
 	return nil
+}
+
+// ownMount reports whether a mount is of a volume of the pod's own. So is the tmpfs of an inline CSI volume, which has secrets or certificates.
+func ownMount(p *fact.View, m *evidence.Mount) bool {
+	return slices.Contains(ownVolumes, m.Plugin) || m.Plugin == "kubernetes.io~csi" && m.Type == "tmpfs" && claimedBy(p, m.Volume) == nil
 }
 
 // forceClaims looks for resource claims that the kubelet has not had released: without the
@@ -317,13 +334,14 @@ var reasons = map[Reason]string{
 	ReasonLeftover:   "process {process} has left its container and is still running",
 	ReasonGroup:      "processes of container {container} are still running",
 	ReasonContainer:  "containerd reports container {container} as running",
+	ReasonRecord:     "containerd still records container {container} as running, although no process of it is left",
 	ReasonHolder:     "volume {volume} is still in use by {process}",
 	ReasonVolume:     "volume {volume} is still mounted ({type})",
 	ReasonDevice:     "the block device of volume {volume} is still in use",
 	ReasonUnmount:    "the unmount of one of its volumes hangs",
 	ReasonStarting:   "container {container} may still start",
 	ReasonLocal:      "the kubelet has not torn down volume {volume}",
-	ReasonNetwork:    "the pod's sandbox is not torn down, and its IP address may still be in use",
+	ReasonNetwork:    "the pod's sandbox is not torn down{address}",
 	ReasonFinalizers: "a force delete removes no finalizers: the object remains until its controllers remove {finalizers}",
 	ReasonSources:    "nodeagent could not read everything: {sources}",
 	ReasonHostPID:    "the pod uses hostPID, so a process of it can leave the pod and keep running",
@@ -352,6 +370,7 @@ func (f *Force) why(p *fact.View) said {
 		"{container}":  foreign(f.Container, most),
 		"{volume}":     volume,
 		"{type}":       of(f.Mount, func(m *Mount) said { return foreign(m.Type, 20) }),
+		"{address}":    map[bool]said{false: ", and its IP address may still be in use"}[p.HostNetwork],
 		"{finalizers}": list(f.Finalizers, 2*most),
 		"{sources}":    list(f.Sources, most),
 		"{claim}":      foreign(f.Claim, most),

@@ -58,7 +58,27 @@ func TestForce(t *testing.T) {
 		"a shim, in the last reading": {func(p *evidence.Pod) {
 			p.BareSince, p.Parents = time.Time{}, []evidence.Task{{PID: 60, TID: 60, Comm: "containerd-shim", Owner: "shim"}}
 		}, diagnose.ForceNotYet, "has yet to confirm, over several seconds, that nothing of the pod is left"},
-		"a process":     {func(p *evidence.Pod) { live(p, "sh") }, diagnose.ForceNo, "process sh of container main is still running"},
+		"a process": {func(p *evidence.Pod) { live(p, "sh") }, diagnose.ForceNo, "process sh of container main is still running"},
+		"a record of containerd's alone": {func(p *evidence.Pod) {
+			p.Containers[0].State, p.Containers[0].Task.PIDGone, p.StatefulSet = evidence.StateRunning, true, true
+		}, diagnose.ForceNotYet, "containerd still records container main as running, although no process of it is left"},
+		"the same, and a control group with tasks": {func(p *evidence.Pod) {
+			p.Containers[0].State, p.Containers[0].Task.PIDGone = evidence.StateRunning, true
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod/c1", Container: p.Containers[0].ID, Populated: true}}
+		}, diagnose.ForceNo, "containerd reports container main as running"},
+		"the same, with hostPID": {func(p *evidence.Pod) {
+			p.Containers[0].State, p.Containers[0].Task.PIDGone, p.HostPID = evidence.StateRunning, true, true
+		}, diagnose.ForceNo, "containerd reports container main as running"},
+		"the secrets of an inline CSI volume": {func(p *evidence.Pod) {
+			m := at(5, "kubernetes.io~csi")
+			m.Type, p.StatefulSet = "tmpfs", true
+			p.Mounts = []evidence.Mount{m}
+		}, diagnose.ForceNotYet, `the kubelet has not torn down volume "data"`},
+		"a tmpfs behind a claim": {func(p *evidence.Pod) {
+			m := at(5, "kubernetes.io~csi")
+			m.Type, m.Volume = "tmpfs", "pvc-1"
+			p.Mounts, p.Specified = []evidence.Mount{m}, []evidence.SpecVolume{{Name: "data", Claim: "shared"}}
+		}, diagnose.ForceNo, "(tmpfs)"},
 		"a hostile one": {func(p *evidence.Pod) { live(p, "yes, safe") }, diagnose.ForceNo, `process "yes, safe" of container main is still running`},
 		"of a StatefulSet": {func(p *evidence.Pod) {
 			live(p, "sh")
@@ -153,6 +173,14 @@ func TestForce(t *testing.T) {
 				t.Errorf("%+v, want %s: %s", f, tc.answer, tc.says)
 			}
 		})
+	}
+}
+
+// A pod that has the network of its node has no address to keep.
+func TestForceOnTheNodesNetwork(t *testing.T) {
+	d := cause.Diagnose(objectOnly(func(p *evidence.Pod) { p.Containers[1].State, p.HostNetwork = evidence.StateRunning, true }))
+	if got := d.Force.Text; got != "not yet, the pod's sandbox is not torn down" {
+		t.Error(got)
 	}
 }
 

@@ -36,6 +36,8 @@ func TestKubeletLate(t *testing.T) {
 	}
 	starved := fared(s, 30*s, evidence.ProcessorUser{Pod: "batch/burner", PodUID: "b", Millis: 1900}, evidence.ProcessorUser{Group: "user.slice", Millis: 1000},
 		evidence.ProcessorUser{Group: "init.scope", Millis: 20})
+	own := fared(s, 30*s, evidence.ProcessorUser{Group: "system.slice/kubelet.service", Own: true, Millis: 1900},
+		evidence.ProcessorUser{Group: "user.slice", Millis: 1800})
 	unheard := func(p *evidence.Pod) {
 		p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown", Asked: p.Time, Since: p.Time.Add(-10 * s), Transition: p.Time.Add(-10 * s)}
 		p.Node.Kubelet.Answers, p.Node.Kubelet.SilentSince = false, p.Time.Add(-30*s)
@@ -86,6 +88,7 @@ func TestKubeletLate(t *testing.T) {
 		"throttled, and ready again":  {late, both(throttled, ready(50*s)), "", false},
 		"throttled, and older":        {late, both(throttled, started(61*s), ready(61*s)), cpu, true},
 		"starved":                     {61 * s, starved, gets, true},
+		"starved by its own cgroup":   {61 * s, own, "Most is used by other processes in its own cgroup system.slice/kubelet.service", true},
 		"starved, with unknown users": {61 * s, fared(s, 30*s), gets, true},
 		"it waits less than the time": {61 * s, fared(0, 11*s), unseen, false},
 		"a busy node":                 {61 * s, fared(2*s, 30*s), unseen, false},

@@ -83,9 +83,11 @@ type Objects struct {
 	Handled string `json:"handled,omitempty"`
 	// Deadline is when the grace period ends, by the API server's clock, and
 	// GraceSeconds how long it is. Requested is when the deletion was requested.
-	Requested    time.Time `json:"requested,omitzero"`
-	Deadline     time.Time `json:"deadline,omitzero"`
-	GraceSeconds int64     `json:"graceSeconds,omitempty"`
+	Requested time.Time `json:"requested,omitzero"`
+	Deadline  time.Time `json:"deadline,omitzero"`
+	// Latest says that the kubelet may have the pod killed before Deadline: when it heard of the deletion is not known.
+	Latest       bool  `json:"latest,omitempty"`
+	GraceSeconds int64 `json:"graceSeconds,omitempty"`
 	// Since is when a silence began; Until when what it waits for ends; Ended when the
 	// container ended.
 	Since time.Time `json:"since,omitzero"`
@@ -376,7 +378,7 @@ func About(p *fact.View, fp fact.FirstProcess, c Confidence) Finding {
 		first.Program = name
 	}
 	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{
-		Process: first, Deadline: p.Kill.At, Requested: p.DeletionRequested,
+		Process: first, Deadline: p.Kill.At, Latest: p.Kill.Latest, Requested: p.DeletionRequested,
 		GraceSeconds: int64(fact.Grace(p).Seconds()), HookLeftSeconds: int64(fact.HookLeft(p, fp.Container).Seconds()),
 	}}
 	if p.Gone && fp.Container.Exit != nil {
@@ -391,8 +393,8 @@ func About(p *fact.View, fp fact.FirstProcess, c Confidence) Finding {
 	if fp.Container.StopSignal != 0 {
 		f.Objects.Signal = fp.Container.StopSignal.String()
 	}
-	if child := fp.MainChild(); child != nil {
-		f.Objects.Child = ProcessOf(p, child)
+	if program, role := fp.Main(p); program != nil && role != fact.Itself {
+		f.Objects.Child = ProcessOf(p, program)
 	}
 	return f
 }

@@ -149,7 +149,7 @@ func locateAtSandbox(p *fact.View) Phase {
 	switch {
 	case fact.Pull(p) != nil:
 		return Startup
-	case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID == "" && c.Waiting && c.Exit == nil }):
+	case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID == "" && c.Waiting && c.Exit == nil && !c.BackedOff }):
 		// An image is pulled for a container, or a sandbox in which none was ever
 		// created is taken down: both look the same.
 		return PhaseUnknown

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -176,6 +177,26 @@ func TestImagePullMoves(t *testing.T) {
 		d := cause.Diagnose(p)
 		if f, _ := d.Verdict(); f.Cause != test.want {
 			t.Errorf("%s: %q, not %q", name, f.Cause, test.want)
+		}
+	}
+}
+
+// One request of many that fails does not bring up Unknown: it waits for a minute of such readings.
+func TestUnknownWaitsForASource(t *testing.T) {
+	last := pulls(func(p *evidence.Pod) { p.Deadline = p.Time.Add(-4 * time.Minute) })
+	last.DeletionRequested, last.UnchangedSince = last.Deadline.Add(-3*time.Second), last.Deadline
+	for by := 10 * time.Second; by <= 90*time.Second; by += 10 * time.Second {
+		p := after(last, by)
+		p.Missing = nil
+		p.SetPulls(nil, errors.New("context deadline exceeded"))
+		p.Lacking = []evidence.Lacking{{Source: evidence.Pulls, Since: last.Time.Add(10 * time.Second)}}
+		want := ""
+		if by >= 70*time.Second {
+			want = "Unknown"
+		}
+		d := cause.Diagnose(p)
+		if f, _ := d.Verdict(); f.Cause != want {
+			t.Errorf("after %s: %q, not %q", by, f.Cause, want)
 		}
 	}
 }

@@ -126,6 +126,38 @@ func TestPatienceIsNotUnknown(t *testing.T) {
 	}
 }
 
+// A silent shim is asked every three minutes. On a node that was starved, a question soon after that proves nothing: Unknown waits for the next one.
+func TestUnknownWaitsForTheNextQuestion(t *testing.T) {
+	for name, test := range map[string]struct {
+		starvedFor, after time.Duration
+		want              string
+	}{
+		"never starved":                        {0, 4 * time.Minute, ""},
+		"never starved, and asked again":       {0, 5 * time.Minute, "Unknown"},
+		"starved at first":                     {168 * time.Second, 323 * time.Second, ""},
+		"starved at first, and asked again":    {168 * time.Second, 430 * time.Second, "Unknown"},
+		"starved for long":                     {6 * time.Minute, 8 * time.Minute, ""},
+		"starved for long, and asked again":    {6 * time.Minute, 9 * time.Minute, "Unknown"},
+		"starved before the end of the period": {-time.Hour, 4 * time.Minute, ""},
+		"starved before that, and asked again": {-time.Hour, 5 * time.Minute, "Unknown"},
+	} {
+		d := cause.Diagnose(silent(true, 4, 0, func(p *evidence.Pod) {
+			p.Time = p.Deadline.Add(test.after)
+			p.UnchangedSince = p.Deadline
+			// Without an answer that is due by now.
+			p.Containers[0].Task.UnansweredSince, p.Containers[0].Task.Asked = p.Deadline, p.Deadline.Add(43*time.Second)
+			p.Parents[len(p.Parents)-1].UnchangedSince = p.Deadline
+			if test.starvedFor != 0 {
+				p.Node.Pressure.StarvedUntil = p.Deadline.Add(test.starvedFor)
+			}
+			p.Lack(evidence.Shims, "the shim does not answer about container main")
+		}))
+		if v, _ := d.Verdict(); v.Cause != test.want {
+			t.Errorf("%s: %q, want %q: open %v", name, v.Cause, test.want, d.Open)
+		}
+	}
+}
+
 // On a node that is short of something a step of the kubelet may take longer than a
 // minute.
 func TestUnknownOnAStarvedNode(t *testing.T) {

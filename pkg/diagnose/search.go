@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -152,11 +153,21 @@ func (s *search) elsewhere(r *Rule) {
 	}
 }
 
+// unreadFor is for how long a source may be missing before Unknown is told without it: one request of many that fails, on a node
+// under pressure, says nothing.
+const unreadFor = time.Minute
+
 // lacks notes those of the sources of a rule that could not be read.
 func (s *search) lacks(r *Rule, sources []evidence.Source) {
 	for _, source := range sources {
-		if why, ok := s.pod.Missing[source]; ok {
-			s.unlooked(source, why, r)
+		why, ok := s.pod.Missing[source]
+		if !ok {
+			continue
+		}
+		s.unlooked(source, why, r)
+		if o := Waits(s.pod.LackingSince(source), unreadFor, Unread); o.Until.After(s.pod.Time) {
+			o.By = string(source)
+			s.note(o, r.Cause)
 		}
 	}
 }

@@ -752,6 +752,30 @@ func TestStopSignals(t *testing.T) {
 			gone(p, 137, 2*time.Second)
 			p.Time = p.Deadline.Add(time.Second)
 		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook is ready to run on a node without a processor for it": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 0, 2*time.Second)
+			p.Tasks[1].State, p.Node.Pressure = evidence.Runnable, &evidence.Pressure{CPU: 98, StarvedUntil: p.Time}
+		}, "", ""},
+		"what its preStop hook waits for is ready to run on such a node": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Tasks[1].Comm, p.Tasks[1].Probe.Exe = "sh", "dash"
+			child := task(121, 120, "sleep", evidence.Runnable, "")
+			child.Probe.Started = requested.Add(time.Second)
+			p.Tasks = append(p.Tasks, child)
+			gone(p, 137, 2*time.Second)
+			p.Node.Pressure = &evidence.Pressure{CPU: 98, StarvedUntil: p.Time}
+		}, "", ""},
+		"its preStop hook sleeps on a node without a processor": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 0, 2*time.Second)
+			p.Tasks[1].State, p.Node.Pressure = evidence.Sleeping, &evidence.Pressure{CPU: 98, StarvedUntil: p.Time}
+		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook computes": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 0, 2*time.Second)
+			p.Tasks[1].State, p.Node.Pressure = evidence.Runnable, &evidence.Pressure{CPU: 10}
+		}, "PreStopHookRunning", diagnose.Inferred},
 		"its preStop hook began late": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(20*time.Second))
 			gone(p, 137, 2*time.Second)
@@ -1385,13 +1409,24 @@ func TestRemediesOfSignals(t *testing.T) {
 		not    string
 	}{
 		"a shell over a server":             {shell(server), "start the program with exec in the script", "trap '"},
-		"a shell over a server and a sleep": {shell(sleep, server), "start the program with exec in the script", "trap '"},
+		"a shell over a server and a sleep": {shell(sleep, server), "let the script pass SIGTERM on to each program that it starts", "exec form"},
 		"a shell that sleeps in a loop":     {shell(sleep), "begin the script with trap 'exit 143' TERM", "exec"},
 		"a shell that runs a program again": {shell(young), "begin the script with trap 'exit 143' TERM", "exec"},
 		"a shell between two programs":      {shell(), "begin the script with trap 'exit 143' TERM", "exec"},
 		"a program alone":                   {with(), "run the program under an init such as tini", "pass it on"},
 		"a program with an orphan":          {with(sleep), "run the program under an init such as tini", "pass it on"},
-		"a program that runs another one":   {with(server), "pass it on to server (PID 101 on the node)", "shareProcessNamespace"},
+		"a program that runs another one":   {with(server), "What it has started gets SIGKILL, with an init and without", "pass it on"},
+		"a program that waits for another one": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Probe.Syscall = "wait4"
+			with(server)(p, t)
+		}, "pass it on to server (PID 101 on the node)", "shareProcessNamespace"},
+		"sleep": {func(_ *evidence.Pod, t *evidence.Task) { t.Comm = "sleep" }, "sh -c 'trap exit TERM; sleep infinity & wait'", "handle SIGTERM"},
+		"sleep, and another signal": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].StopSignal, t.Comm = evidence.SIGQUIT, "sleep"
+		}, "SIGQUIT then ends it immediately. Or delete such a pod", "trap exit"},
+		"sleep that ignores the signal": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Ignored = "sleep", bitTERM
+		}, "Run sleep under an init such as tini as well", "let the program"},
 		"a program that ignores the signal": {func(_ *evidence.Pod, t *evidence.Task) { t.Ignored = bitTERM }, "let the program handle SIGTERM", "terminal"},
 		"a shell that ignores the signal": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.Comm, t.Probe.Exe, t.Ignored = "sh", "dash", bitTERM

@@ -36,7 +36,35 @@ func TestWaitsFor(t *testing.T) {
 		"for days": {func(p *evidence.Pod, _ *evidence.Task) { p.Deadline = requested.Add(168 * time.Hour) },
 			"container main is inside its grace period of 168h0m0s. Process app (PID 100 on the node) was probably sent SIGTERM. " +
 				"Unless it exits first, it will be killed at 2026-03-08 03:00:00 UTC"},
-		"another deadline": {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, "it will be killed at the latest at 04:00:00 UTC"},
+		"another deadline": {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, "container main is inside its grace period. " +
+			"Process app (PID 100 on the node) runs; whether its stop signal was sent is not known. Unless it exits first, it will be killed when the " +
+			"grace period of its first deletion is over. When that is is not known: it may have been deleted twice."},
+		"deleted again, with a shorter grace period": {func(p *evidence.Pod, _ *evidence.Task) { p.Shortened = true },
+			"it will be killed at 04:00:00 UTC. That it was deleted again with a shorter grace period has no effect on this kubelet."},
+		"deleted again, of a whole ID": {func(p *evidence.Pod, first *evidence.Task) {
+			id := strings.Repeat("c0ffee00", 8)
+			p.Shortened, p.Containers[0].ID, first.Container = true, id, id
+		}, " To kill it before that, on the node: ctr -n k8s.io tasks kill --signal SIGKILL c0ffee00"},
+		"an older kubelet that was away": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Ready = &evidence.NodeReady{Status: "True", Transition: requested.Add(time.Minute)}
+		}, "runs; when its stop signal was sent is not known. Unless it exits first, it will be killed at the latest at 04:01:00 UTC."},
+		"containerd is silent": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Containerd.UnansweredSince = requested.Add(45 * time.Second)
+		}, ""},
+		"containerd is silent for a minute": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Containerd.UnansweredSince = requested.Add(30 * time.Second)
+			p.Lack(evidence.Containers, "containerd does not answer")
+		}, "The pod is inside its grace period. Whether it will be killed when that is over is not known: containerd has not answered since 03:00:30 UTC."},
+		"the kubelet hangs, nobody knows since when, and the shim is stopped": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Ready = &evidence.NodeReady{Status: "False", RuntimeDown: true}
+			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Stopped, UnchangedSince: requested})
+		}, "its shim has been stopped since 03:00:00 UTC."},
+		"the kubelet was started anew": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Minute)}}
+		}, "runs; whether its stop signal was sent is not known. Unless it exits first, it will be killed at the latest at 04:01:00 UTC."},
+		"the shim is stopped": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Stopped, UnchangedSince: requested})
+		}, "Whether it will be killed when that is over is not known: its shim has been stopped since 03:00:00 UTC."},
 		"another container": {func(p *evidence.Pod, _ *evidence.Task) { drainsToo(p) }, "container main (and 1 other) is inside " +
 			"its grace period of 1h0m0s. Process app"},
 		"a verdict":                 {func(_ *evidence.Pod, t *evidence.Task) { t.Caught = 0 }, ""},
@@ -69,4 +97,24 @@ func drainsToo(p *evidence.Pod) {
 	p.Containers = append(p.Containers, evidence.Container{
 		Name: "other", Kind: evidence.App, ID: "o", State: evidence.StateRunning, StopSignal: evidence.SIGTERM, Task: evidence.ShimTask{Status: "running", PID: 200},
 	})
+}
+
+// What is said to be over at a time is read again so, of the day of the request or another one.
+func TestKilledAt(t *testing.T) {
+	for _, period := range []time.Duration{time.Hour, 168 * time.Hour} {
+		p := stopping(func(p *evidence.Pod, first *evidence.Task) {
+			p.Skew, first.Caught = new(evidence.Skew), bitTERM
+			p.Time, p.Deadline, p.GracePeriodSeconds = requested.Add(90*time.Second), requested.Add(period), int64(period/time.Second)
+		})
+		d := cause.Diagnose(p)
+		w, _ := diagnose.WaitsFor(p, &d)
+		if got := diagnose.KilledAt(w.Message, requested); !got.Equal(p.Deadline) {
+			t.Errorf("%s, not %s, by %q", got, p.Deadline, w.Message)
+		}
+	}
+	for _, other := range []string{"", "it will be killed at noon.", "Not stuck: , it will be killed at 29:00:00 UTC."} {
+		if got := diagnose.KilledAt(other, requested); !got.IsZero() {
+			t.Errorf("%s by %q", got, other)
+		}
+	}
 }

@@ -133,9 +133,15 @@ var values = map[string]func(*Finding) said{
 	"daemon": func(f *Finding) said { return foreign(f.Objects.Daemon, 120) },
 	"error":  func(f *Finding) said { return quoted(f.Objects.Error, 300) },
 
-	"signal":     func(f *Finding) said { return own(f.Objects.Signal) },
-	"handled":    func(f *Finding) said { return own(f.Objects.Handled) },
-	"deadline":   func(f *Finding) said { return dated(f.Objects.Deadline, f.Objects.Requested) },
+	"signal":  func(f *Finding) said { return own(f.Objects.Signal) },
+	"handled": func(f *Finding) said { return own(f.Objects.Handled) },
+	"deadline": func(f *Finding) said {
+		at := dated(f.Objects.Deadline, f.Objects.Requested)
+		if f.Objects.Latest {
+			at += " at the latest"
+		}
+		return at
+	},
 	"since":      func(f *Finding) said { return dated(f.Objects.Since, f.Objects.Deadline) },
 	"until":      func(f *Finding) said { return dated(f.Objects.Until, f.Objects.Deadline) },
 	"list":       func(f *Finding) said { return own(f.Objects.List) },

@@ -128,6 +128,9 @@ type Pod struct {
 	// its specification's, which a second deletion may have brought. Deadline is then
 	// the later one.
 	DeadlineUnsure bool `json:"deadlineUnsure,omitempty"`
+	// Shortened reports whether the pod was seen to be deleted again with a shorter grace period, to which the kubelet does
+	// not keep: Deadline is that of the first deletion.
+	Shortened bool `json:"shortened,omitempty"`
 	// LongHook is for how long a preStop hook has to run to be told of inside the grace period; 0 for a part
 	// of it.
 	LongHook time.Duration `json:"longHook,omitempty"`
@@ -266,6 +269,24 @@ type Pod struct {
 
 	// Missing has the reason for each source that could not be read in full.
 	Missing map[Source]string `json:"missing,omitempty"`
+	// Lacking has since which reading each of Missing has been missing without a break.
+	Lacking []Lacking `json:"lacking,omitempty"`
+}
+
+// A Lacking is since when a source has been missing.
+type Lacking struct {
+	Source Source    `json:"source"`
+	Since  time.Time `json:"since"`
+}
+
+// LackingSince returns since when a source has been missing; zero where it is not, or not known.
+func (p *Pod) LackingSince(s Source) time.Time {
+	for _, l := range p.Lacking {
+		if l.Source == s {
+			return l.Since
+		}
+	}
+	return time.Time{}
 }
 
 // Lack records why a source could not be read in full. The first reason is kept.

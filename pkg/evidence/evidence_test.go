@@ -283,11 +283,15 @@ func TestKeepDeadline(t *testing.T) {
 		"final delete":        {pod(0, 30, 30), pod(40, 40, 0), 0, 30},
 		"early final delete":  {pod(0, 30, 30), pod(10, 10, 0), 0, 10},
 		"shortened, unheeded": {pod(0, 300, 300), pod(9, 10, 1), 0, 300},
+		"clocks, by a second": {pod(0, 300, 300), pod(0, 299, 300), 0, 300},
 		"another pod":         {&Pod{UID: "v", Deadline: at(1)}, pod(0, 30, 30), 0, 30},
 	} {
 		tc.now.KeepDeadline(tc.earlier)
 		if !tc.now.DeletionRequested.Equal(at(tc.requested)) || !tc.now.Deadline.Equal(at(tc.deadline)) {
 			t.Errorf("%s: requested %s, deadline %s", name, tc.now.DeletionRequested.Sub(t0), tc.now.Deadline.Sub(t0))
+		}
+		if want := strings.HasPrefix(name, "shortened"); tc.now.Shortened != want {
+			t.Errorf("%s: shortened is %t", name, tc.now.Shortened)
 		}
 	}
 }
@@ -359,6 +363,23 @@ func TestLackKeepsTheFirstReason(t *testing.T) {
 	p.Lack(Shims, "second")
 	if diff := cmp.Diff(map[Source]string{Shims: "first"}, p.Missing); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestSinceOfWhatIsMissing(t *testing.T) {
+	begun := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	var last *Pod
+	for i, want := range []time.Duration{-1, 1, 1, -1, 4} { // of Shims, in seconds; -1 is none
+		p := &Pod{UID: "u", Time: begun.Add(time.Duration(i) * time.Second)}
+		if want >= 0 {
+			p.Lack(Shims, "no answer")
+		}
+		p.Since(last)
+		at := p.LackingSince(Shims)
+		if at.IsZero() != (want < 0) || want >= 0 && !at.Equal(begun.Add(want*time.Second)) {
+			t.Errorf("reading %d: missing since %v, want %d s", i, at, want)
+		}
+		last = p
 	}
 }
 

@@ -27,7 +27,9 @@ type ProcessorUser struct {
 	Pod    string `json:"pod,omitempty"`
 	PodUID string `json:"podUID,omitempty"`
 	Group  string `json:"group,omitempty"`
-	Millis int64  `json:"millis"` // thousandths of a processor
+	// Own says that it is the kubelet's own control group: what others in it have used.
+	Own    bool  `json:"own,omitempty"`
+	Millis int64 `json:"millis"` // thousandths of a processor
 }
 
 // Starves reports whether the kubelet has had next to nothing of the processors though it could have run: its threads, all together,

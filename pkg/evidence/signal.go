@@ -23,6 +23,7 @@ const (
 	SIGCHLD  Signal = 17
 	SIGCONT  Signal = 18
 	SIGSTOP  Signal = 19
+	SIGURG   Signal = 23
 	SIGWINCH Signal = 28
 )
 

@@ -19,6 +19,7 @@ func (p *Pod) Since(earlier *Pod) {
 	if earlier != nil && earlier.UID == p.UID {
 		e = *earlier
 	}
+	p.sinceLacking(&e)
 	p.keepIDs(&e)
 	for i := range p.Containers {
 		if c := &p.Containers[i]; c.ID != "" {
@@ -348,6 +349,7 @@ func (p *Pod) KeepDeadline(earlier *Pod) {
 		p.DeletionRequested = earlier.DeletionRequested
 	}
 	if !p.Deadline.Before(earlier.Deadline) || p.GracePeriodSeconds != 0 {
+		p.Shortened = earlier.Deadline.Sub(p.Deadline) > BaselineMargin // less may come of the clocks
 		p.Deadline = earlier.Deadline
 	}
 }
@@ -591,4 +593,16 @@ func sinceOne(now, before *Task, t time.Time) {
 	now.HadChild = sameProcess && before.HadChild
 	now.WasInSigwait = sameProcess && now.Comm == before.Comm && (before.WasInSigwait || before.InSigwait())
 	now.WasKilled = now.PID == before.PID && now.TID == before.TID && (before.WasKilled || before.Killed())
+}
+
+// sinceLacking carries over since when a source has been missing.
+func (p *Pod) sinceLacking(e *Pod) {
+	p.Lacking = nil
+	for _, s := range slices.Sorted(maps.Keys(p.Missing)) {
+		since := e.LackingSince(s)
+		if since.IsZero() {
+			since = p.Time
+		}
+		p.Lacking = append(p.Lacking, Lacking{Source: s, Since: since})
+	}
 }

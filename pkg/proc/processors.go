@@ -139,7 +139,7 @@ func between(from, to processorCount) *evidence.Processors {
 		if group == to.own {
 			use = max(0, use-out.Ran) // others in it
 		}
-		u := evidence.ProcessorUser{Millis: int64(use.Seconds() * 1000 / to.at.Sub(from.at).Seconds())}
+		u := evidence.ProcessorUser{Own: group == to.own, Millis: int64(use.Seconds() * 1000 / to.at.Sub(from.at).Seconds())}
 		if u.PodUID, _ = cgroup.PodOfPath(group); u.PodUID == "" {
 			u.Group = kernfile.Printable([]byte(group))
 		}

@@ -58,7 +58,7 @@ func TestProcessorsBetween(t *testing.T) {
 		Since: from.at, Until: to.at, Ran: time.Second, Waited: 19 * time.Second,
 		Group: "/a/b", Millis: 10, Periods: 99, Throttled: 98,
 		Users: []evidence.ProcessorUser{
-			{PodUID: "0b4ddc3e-1111-4222-8333-444455556666", Millis: 1500}, {Group: "b.service", Millis: 200}, {Group: "a.service", Millis: 100},
+			{PodUID: "0b4ddc3e-1111-4222-8333-444455556666", Millis: 1500}, {Group: "b.service", Millis: 200}, {Group: "a.service", Own: true, Millis: 100},
 		},
 	}
 	if diff := cmp.Diff(want, between(from, to)); diff != "" {

@@ -43,6 +43,7 @@ type Case struct {
 	condition conditionState
 	event     eventState
 	told      bool // whether there has been an Event
+	explained bool // whether a cause but Unknown was found past the deadline
 	weighed   weighed
 	wait      wait
 	timeline  timeline
@@ -95,7 +96,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	case c.returned.IsZero():
 		c.returned = e.Time
 	}
-	stays := stood == diagnose.Unrecognised.Cause && before.sameStage(e, &d) && (c.returned.IsZero() || e.Time.Sub(c.returned) < blindAfter)
+	stays := stood == diagnose.Unrecognised.Cause && before.sameStage(&d) && (c.returned.IsZero() || e.Time.Sub(c.returned) < blindAfter)
 	c.outcome, c.finding = c.absence.judge(e.Time, stood, stays, c.last, &d)
 
 	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Workload: s.Workload, Deadline: e.Deadline}
@@ -112,6 +113,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	case Nothing, Withdrawn:
 		c.looks, c.event, c.unread = 0, eventState{}, false
 	}
+	c.explained = c.explained || c.outcome == Found && explains(now.Cause) && e.Overdue() >= 0
 	now.Since, now.Reported, now.HeldBack = before.Since, before.Reported, before.HeldBack
 	c.ended = Standing{}
 	if now.Cause != before.Cause {
@@ -146,9 +148,8 @@ func restored(s Subject, e *evidence.Pod) Standing {
 // came to stand, or in which it was seen first after that where the phase was not known. That it is
 // stuck for an unknown reason is told after a patience that begins anew with the agent and grows
 // when the kubelet is started, and then it is no less stuck.
-func (s Standing) sameStage(e *evidence.Pod, d *diagnose.Diagnosis) bool {
-	same := s.Phase == "" || s.Phase == diagnose.PhaseUnknown || d.Phase == diagnose.PhaseUnknown || s.Phase == d.Phase
-	return same && e.Overdue() >= 0
+func (s Standing) sameStage(d *diagnose.Diagnosis) bool {
+	return s.Phase == "" || s.Phase == diagnose.PhaseUnknown || d.Phase == diagnose.PhaseUnknown || s.Phase == d.Phase
 }
 
 // A wait is what is said of a pod that is inside its grace period.
@@ -158,15 +159,17 @@ type wait struct {
 }
 
 // Wait decides after Judge whether it is said on the pod that it is inside its grace period: after the given time, of one about
-// which nothing stands, once, and within the budget; after 0 never. The words that stand are left as they are, also those of an
-// agent before this one.
+// which nothing stands, within the budget; after 0 never. The words that stand are left as they are, also those of an
+// agent before this one, unless whether it will be killed has changed, or it was deleted again.
 func (c *Case) Wait(b *Budget, after time.Duration) {
 	c.wait.message = ""
 	w, waits := diagnose.WaitsFor(c.Last, &c.Diagnosis)
 	if !waits || after <= 0 || c.outcome != Nothing || c.Last.Time.Sub(c.Last.DeletionRequested) < after {
 		return
 	}
-	if have := c.condition.current(c.Subject, c.Last.Time); have != nil && (have.Blocked || have.Reason == diagnose.InGracePeriod) {
+	have := c.condition.current(c.Subject, c.Last.Time)
+	said := have != nil && have.Reason == diagnose.InGracePeriod
+	if have != nil && have.Blocked || said && w.SaysAs(have.Message) || w.Back && !said {
 		return
 	}
 	if !c.wait.asked {
@@ -183,6 +186,12 @@ func (c *Case) Waiting() string { return c.wait.message }
 
 // Outcome returns what the last look means for what stands.
 func (c *Case) Outcome() Outcome { return c.outcome }
+
+// Explained reports whether it is known why the pod was not ended within its grace period: a cause stands, or was found past the
+// deadline and withdrawn since. One that was withdrawn before the deadline explains nothing, and Unknown is none.
+func (c *Case) Explained() bool { return c.explained || explains(c.Standing().Cause) }
+
+func explains(cause string) bool { return cause != "" && cause != diagnose.Unrecognised.Cause }
 
 // Finding returns what the last look found; it stands if Outcome is Found.
 func (c *Case) Finding() diagnose.Finding { return c.finding }

@@ -36,7 +36,7 @@ func TestWait(t *testing.T) {
 	}{
 		"after a minute":           {nil, m, 9, []look{{59 * s, nothing, false}, {60 * s, nothing, true}}},
 		"tried again":              {nil, m, 9, []look{{m, nothing, true}, {2 * m, nothing, true}}},
-		"it stands":                {&Condition{Reason: diagnose.InGracePeriod}, m, 9, []look{{m, nothing, false}, {5 * m, nothing, false}}},
+		"it stands":                {&Condition{Reason: diagnose.InGracePeriod, Message: "Not stuck: "}, m, 9, []look{{m, nothing, false}, {5 * m, nothing, false}}},
 		"after what was resolved":  {&Condition{Reason: "Resolved"}, m, 9, []look{{m, nothing, true}}},
 		"a cause stands":           {nil, m, 9, []look{{m, found("A"), false}}},
 		"a cause of a run before":  {&Condition{Blocked: true, Reason: "A"}, m, 9, []look{{m, nothing, false}}},
@@ -82,6 +82,41 @@ func TestWaitIsWrittenOnce(t *testing.T) {
 			if got := one.Waiting(); got != "" {
 				t.Errorf("after %s: %q", at, got)
 			}
+		}
+	}
+}
+
+// Words that stand are written again when the pod is deleted again, and taken back when it may not be killed at its deadline.
+func TestWaitIsTakenBack(t *testing.T) {
+	b := &Budget{PerMinute: 9}
+	const taken = "The pod is inside its grace period. Whether it will be killed when that is over is not known: containerd has not answered since 03:00:00 UTC."
+	silent := func(p *evidence.Pod) {
+		p.Node.Containerd.UnansweredSince = p.DeletionRequested
+		p.Lack(evidence.Containers, "containerd does not answer")
+	}
+	for name, tc := range map[string]struct {
+		condition *Condition
+		change    func(p *evidence.Pod)
+		says      string // "" for nothing
+	}{
+		"deleted again": {&Condition{Reason: diagnose.InGracePeriod, Message: "Not stuck: it"}, func(p *evidence.Pod) { p.Shortened = true },
+			"was deleted again with a shorter grace period"},
+		"containerd is silent": {&Condition{Reason: diagnose.InGracePeriod, Message: "Not stuck: it"}, silent, "containerd has not answered since"},
+		"and was so before":    {&Condition{Reason: diagnose.InGracePeriod, Message: taken}, silent, ""},
+		"it answers again":     {&Condition{Reason: diagnose.InGracePeriod, Message: taken}, func(*evidence.Pod) {}, "Not stuck: "},
+		"it was another one before": {&Condition{Reason: diagnose.InGracePeriod, Message: strings.Replace(taken, "containerd has", "its shim has", 1)}, silent,
+			"containerd has not answered since"},
+		"nothing was said":       {nil, silent, ""},
+		"another thing was said": {&Condition{Reason: Resolved}, silent, ""},
+	} {
+		var c Case
+		s, p := web, draining(2*time.Minute)
+		s.Condition = tc.condition
+		tc.change(p)
+		c.Judge(s, p, nothing)
+		c.Wait(b, time.Minute)
+		if got := c.Waiting(); (got != "") != (tc.says != "") || !strings.Contains(got, tc.says) {
+			t.Errorf("%s: %q, not %q", name, got, tc.says)
 		}
 	}
 }

@@ -50,6 +50,9 @@ func (v *View) apiShows(p *corev1.Pod, _ *corev1.PodCondition, a *Answer) bool {
 		a.Message = "Not stuck: the pod is inside its grace period until " + clock(a.Deadline) + "."
 		if c := agentsCondition(p, corev1.ConditionFalse); c != nil && c.Reason == InGracePeriod && a.LateSeconds == 0 {
 			a.Source, a.Said, a.Message = FromAgent, lastWrote(p, c), c.Message
+			if !strings.HasPrefix(c.Message, "Not stuck: ") {
+				a.HeldBy = "not known: who has to kill it does not act"
+			}
 		}
 		if a.LateSeconds > 0 {
 			a.HeldBy = "kubelet: finishing"

@@ -191,6 +191,9 @@ func (v *View) base(p *corev1.Pod) Answer {
 	if g := p.DeletionGracePeriodSeconds; g != nil && *g < mostGrace {
 		a.Deleted = a.Deadline.Add(-time.Duration(*p.DeletionGracePeriodSeconds) * time.Second)
 	}
+	if first := firstDeadline(p, a.Deleted); first.After(a.Deadline) {
+		a.Deadline = first
+	}
 	// The kubelet's last delete moves the deadline back to the deletion.
 	if finallyDeleted(p) {
 		if end := lastExit(p); end.After(a.Deadline) {
@@ -202,6 +205,20 @@ func (v *View) base(p *corev1.Pod) Answer {
 	}
 	a.Agent, a.AgentSince = v.agent(p.Spec.NodeName)
 	return a
+}
+
+// firstDeadline returns when the kubelet has a pod killed that was deleted again with a shorter grace period, by what the agent wrote of it
+// before or since: the kubelet keeps to the first one. Zero where the agent has written nothing of the kind, or something that the grace period
+// of the specification does not bear out, as whoever may patch the status can.
+func firstDeadline(p *corev1.Pod, deleted time.Time) time.Time {
+	c, g := agentsCondition(p, corev1.ConditionFalse), p.Spec.TerminationGracePeriodSeconds
+	if c == nil || c.Reason != InGracePeriod || g == nil || *g >= mostGrace || ended(p) {
+		return time.Time{}
+	}
+	if at := diagnose.KilledAt(c.Message, deleted); !at.After(deleted.Add(time.Duration(*g) * time.Second)) {
+		return at
+	}
+	return time.Time{}
 }
 
 func (v *View) agent(node string) (AgentState, time.Time) {

@@ -137,7 +137,11 @@ func TestJudge(t *testing.T) {
 		"a mirror pod":                       {view(ready, pod(late, mirror)), MirrorPod, "no", FromAPI, "static pod", "kubelet"},
 		"in its grace period":                {view(ready, pod(-20*time.Second)), InGracePeriod, "no", FromAPI, "Not stuck", "SIGKILL in 20s"},
 		"in its grace period, by the agent":  {view(ready, pod(-20*time.Second, toldNotStuck)), InGracePeriod, "no", FromAgent, "Not stuck: sleep", "SIGKILL in 20s"},
-		"about to end":                       {view(ready, pod(4*time.Second)), InGracePeriod, "no", FromAPI, "some seconds", "finishing"},
+		"in its grace period, taken back": {view(ready, pod(-20*time.Second, func(p *corev1.Pod) {
+			toldNotStuck(p)
+			p.Status.Conditions[0].Message = "Container main is inside its grace period. Whether it will be killed when that is over is not known: x."
+		})), InGracePeriod, "no", FromAgent, "Whether it will be killed", "who has to kill it does not act"},
+		"about to end": {view(ready, pod(4*time.Second)), InGracePeriod, "no", FromAPI, "some seconds", "finishing"},
 		"never on a node": {view(ready, pod(late, func(p *corev1.Pod) { p.Spec.NodeName = "" })), NotScheduled, "no", FromAPI,
 			"never scheduled", "API"},
 		"never on a node, with a finalizer": {view(ready, pod(late, finalizer, func(p *corev1.Pod) { p.Spec.NodeName = "" })), Finalizers, "no", FromAPI,
@@ -544,6 +548,38 @@ func TestAge(t *testing.T) {
 	} {
 		if got := Age(d); got != want {
 			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
+// A pod that is deleted again with a shorter grace period is late when its first one is over, as the agent has written, and as the specification
+// bears out.
+func TestDeletedAgain(t *testing.T) {
+	says := func(until string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			told(InGracePeriod, "Not stuck: container main is inside its grace period of 10m0s. Process app (PID 7 on the node) was sent SIGTERM at "+
+				"03:04:00 UTC. Unless it exits first, it will be killed at "+until+" UTC. That it was deleted again with a shorter grace period has no "+
+				"effect on this kubelet.", time.Minute)(p)
+			p.Status.Conditions[0].Status = corev1.ConditionFalse
+		}
+	}
+	grace := func(seconds int64) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
+	}
+	for name, tc := range map[string]struct {
+		change []func(*corev1.Pod)
+		cause  string
+		says   string
+	}{
+		"the agent says until when":       {[]func(*corev1.Pod){says("03:14:00"), grace(600)}, InGracePeriod, "has no effect on this kubelet"},
+		"on another day":                  {[]func(*corev1.Pod){says("2026-03-02 03:14:00"), grace(172800)}, InGracePeriod, "has no effect on this kubelet"},
+		"that is over, too":               {[]func(*corev1.Pod){says("03:09:00"), grace(600)}, "", "reports no cause at present"},
+		"longer than the specification's": {[]func(*corev1.Pod){says("03:40:00"), grace(600)}, "", "reports no cause at present"},
+		"the agent says nothing":          {[]func(*corev1.Pod){grace(600)}, "", "has written no condition"},
+	} {
+		a := Judge(view(node(corev1.ConditionTrue, time.Hour), pod(3*time.Minute, tc.change...)))[0]
+		if a.Cause != tc.cause || !strings.Contains(a.Message, tc.says) || (a.LateSeconds > 0) != (tc.cause == "") {
+			t.Errorf("%s: %s, late by %d s: %s", name, a.Cause, a.LateSeconds, a.Message)
 		}
 	}
 }

@@ -66,6 +66,8 @@ type Wish struct {
 	Order int
 	// Alone is to have the node to itself.
 	Alone bool
+	// Hungry is to run beside no other hungry incident, on a virtual machine.
+	Hungry bool
 	// Waits says that the incident, when it has begun, waits for minutes and does little else.
 	Waits bool
 }
@@ -224,9 +226,10 @@ func (p *pace) decide(ctx context.Context) {
 			p.mu.Unlock()
 			return
 		}
-		next := p.waiting[0]
-		if len(p.running) == 0 || quiet && !p.alone && !next.Alone && p.busy() < p.bound() && !p.late() {
-			p.waiting = p.waiting[1:]
+		i := p.next()
+		if i >= 0 && (len(p.running) == 0 || quiet && !p.alone && !p.waiting[i].Alone && p.busy() < p.bound() && !p.late()) {
+			next := p.waiting[i]
+			p.waiting = slices.Delete(p.waiting, i, i+1)
 			if next.begins(p) {
 				p.running[next] = true
 				p.starting[next] = time.Now()
@@ -238,6 +241,22 @@ func (p *pace) decide(ctx context.Context) {
 		}
 		p.mu.Unlock()
 	}
+}
+
+// next returns which of those that wait comes next, -1 for none: the first, but for hungry ones while one of them runs on a virtual machine.
+func (p *pace) next() int {
+	full := p.node.Emulated() && p.hungry()
+	return slices.IndexFunc(p.waiting, func(t *Turn) bool { return !t.Hungry || !full })
+}
+
+// hungry reports whether a hungry incident runs.
+func (p *pace) hungry() bool {
+	for t := range p.running {
+		if t.Hungry {
+			return true
+		}
+	}
+	return false
 }
 
 // busy returns how many incidents run, of those that only wait a part.

@@ -69,6 +69,8 @@ type Place struct {
 	Everywhere bool
 	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
+	// Hungry reports whether it takes much memory or time of the processors: no two such run at once on a virtual machine.
+	Hungry bool
 	// NoExec reports whether nothing can be executed in containers meanwhile.
 	NoExec bool
 	// Long reports whether it takes minutes by its nature, so that it begins first and nothing waits for

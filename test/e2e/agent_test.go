@@ -32,6 +32,7 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"why-terminating":    whyTerminating,
 	"why-lost-node":      whyLostNode,
 	"why-namespace":      whyNamespace,
+	"deleted-again":      deletedAgain,
 	"policy-unbound":     policyUnbound,
 	"alert-life":         alertLife,
 	"alerts-by-cause":    alertsByCause,
@@ -303,7 +304,7 @@ func terminationPhases(x *trial, n *bed.Node, turn *bed.Turn) {
 // grace period. The conditions stand all the time, and the next agent says the same, and nothing twice.
 func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
 	ctx := x.Context()
-	draining := &bed.Run{Scenario: scenario.Draining("agent-killed-draining"), Node: n}
+	draining := &bed.Run{Scenario: scenario.Draining("agent-killed-draining", 400, 150), Node: n}
 	// What was on the node before may have started the kubelet anew: then it is not known whether it has sent the stop signal.
 	draining.Waits = []string{"Not stuck: ", " is inside its grace period of ", "it will be killed"}
 	runs := []*bed.Run{draining}

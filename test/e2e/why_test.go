@@ -38,7 +38,7 @@ func whyTerminating(x *trial, n *bed.Node, _ *bed.Turn) {
 	for i, name := range []string{"runner", "web", "batch"} {
 		stuck[i].Name = name
 	}
-	stuck = append(stuck, scenario.Foreground("ledger"), scenario.Draining("mailer"))
+	stuck = append(stuck, scenario.Foreground("ledger"), scenario.Draining("mailer", 400, 150))
 	var runs []*bed.Run
 	for _, s := range stuck {
 		runs = append(runs, &bed.Run{Scenario: s, Node: n, Namespace: namespace})
@@ -144,6 +144,72 @@ func whyTerminating(x *trial, n *bed.Node, _ *bed.Turn) {
 		x.Fatal(err)
 	}
 	asks.golden("shim-gone", "kubectl why-terminating web -n "+namespace)
+	x.row.Verdict = verdictCheck
+}
+
+// deletedAgain deletes a pod with a grace period of minutes, and again with one of seconds: the kubelet keeps to the first one, the agent and the
+// plugin say so, and what they say to do about it ends the pod.
+func deletedAgain(x *trial, n *bed.Node, _ *bed.Turn) {
+	ctx := x.Context()
+	namespace := whyNamespaceOf(x, n, "shop-again")
+	asks := asker{x, n}
+	r := &bed.Run{Scenario: scenario.Draining("mailer", 900, 800), Node: n, Namespace: namespace}
+	if err := r.Start(ctx); err != nil {
+		x.Fatal(err)
+	}
+	remove := func(seconds *int64) {
+		if err := n.API.CoreV1().Pods(namespace).Delete(ctx, r.Name, metav1.DeleteOptions{GracePeriodSeconds: seconds}); err != nil {
+			x.Fatal(err)
+		}
+	}
+	says := func(part string) (message string) {
+		if err := n.Await(ctx, "the condition to say "+part, func() (bool, string) {
+			p, err := r.Current()
+			if err != nil {
+				return false, err.Error()
+			}
+			c := bed.Condition(p)
+			if c == nil || c.Reason != bed.InGracePeriod {
+				return false, fmt.Sprintf("condition %+v", c)
+			}
+			message = c.Message
+			return strings.Contains(message, part), message
+		}); err != nil {
+			x.Fatal(err)
+		}
+		return message
+	}
+	remove(nil) // the specification's
+	until := func(message string) string {
+		_, at, _ := strings.Cut(message, "it will be killed at ")
+		at, _, _ = strings.Cut(at, " UTC")
+		return at
+	}
+	first := until(says("Not stuck: "))
+	const seconds = 15
+	remove(new(int64(seconds)))
+	again := says("That it was deleted again with a shorter grace period has no effect on this kubelet. ")
+	if got := until(again); got != first {
+		x.Errorf("it will be killed at %q, and by the first deletion at %q", got, first)
+	}
+	time.Sleep((seconds + 15) * time.Second)
+	if got := until(says("Not stuck: ")); got != first {
+		x.Errorf("after the second deadline: it will be killed at %q, not %q", got, first)
+	}
+	asks.golden("deleted-again", "kubectl why-terminating "+r.Name+" -n "+namespace)
+	_, command, ok := strings.Cut(again, "on the node: ")
+	if !ok {
+		x.Fatalf("no command: %s", again)
+	}
+	if out, err := n.Exec(ctx, command); err != nil {
+		x.Fatalf("%s: %s, %v", command, out, err)
+	}
+	if err := n.Await(ctx, "the pod to go", func() (bool, string) {
+		_, err := n.Pod(ctx, namespace, r.Name)
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	}); err != nil {
+		x.Fatal(err)
+	}
 	x.row.Verdict = verdictCheck
 }
 
@@ -513,7 +579,7 @@ func (a asker) golden(name, line string) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		a.Fatalf("%v; UPDATE=1 writes it", err)
+		a.Fatal(fmt.Errorf("%w; UPDATE=1 writes it", err))
 	}
 	if !golden.Same(got, string(want)) {
 		a.Errorf("%s is not what is printed; UPDATE=1 writes it anew:\n%s", path, got)

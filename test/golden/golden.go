@@ -19,6 +19,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "YYYY-MM-DD hh:mm:ss"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "hh:mm:ss"},
 	{regexp.MustCompile(`\bnodeagent-[a-z0-9]{5}\b`), "nodeagent-xxxxx"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "CONTAINER-ID"},
 }
 
 var (

@@ -68,7 +68,8 @@ func run(ctx context.Context, part string, resume bool) error {
 			failed = append(failed, fmt.Errorf("%s: %w", p.name, err))
 		}
 		if ctx.Err() != nil {
-			return errors.Join(append(failed, errors.New("cut off; RESUME=1 goes on"))...)
+			failed = append(failed, errors.New("cut off; RESUME=1 goes on"))
+			break
 		}
 	}
 	t, err := read(all, commit)
@@ -80,7 +81,11 @@ func run(ctx context.Context, part string, resume bool) error {
 	case dirty:
 		fmt.Println("docs/matrix.md is left as it is: something is not committed.")
 	case len(t.missing) > 0:
-		fmt.Printf("docs/matrix.md is left as it is: %d rows have not run on this commit, such as %s.\n", len(t.missing), t.missing[0])
+		if err := os.WriteFile(filepath.Join(bed.Root(), partly), []byte(t.markdown()), 0o644); err != nil {
+			return err
+		}
+		fmt.Printf("%s has the rows that have run, and docs/matrix.md is left as it is: %d rows have not run on this commit, such as %s.\n",
+			partly, len(t.missing), t.missing[0])
 	default:
 		if err := os.WriteFile(filepath.Join(bed.Root(), document), []byte(t.markdown()), 0o644); err != nil {
 			return err

@@ -23,10 +23,11 @@ type phase struct {
 
 // phases are all incidents, each on the cheapest node that offers what it needs, and those
 // that differ on the older version of control groups and on a newer kernel and runc.
+// With nine native nodes beside the virtual machine two processors were under a pressure of 99 %, and one incident of three was late.
 var phases = []phase{
 	{
 		name:  "all",
-		nodes: slices.Concat([]string{"vm"}, slices.Repeat([]string{"native"}, 8), []string{"native,containerd=2.2"}),
+		nodes: slices.Concat([]string{"vm"}, slices.Repeat([]string{"native"}, 4), []string{"native,containerd=2.2"}),
 		rows: func(s bed.Scenario) int {
 			switch {
 			case slices.Contains(s.Needs, bed.CgroupV1):

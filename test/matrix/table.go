@@ -20,6 +20,9 @@ import (
 // document is where the table of the last whole matrix is.
 const document = "docs/matrix.md"
 
+// partly is where the table of a matrix that is not whole is.
+const partly = "bin/matrix/matrix.md"
+
 // A result is one of a phase.
 type result struct {
 	phase int
@@ -117,6 +120,9 @@ Written by it. "Tier" says whether an incident runs with `+"`make test`"+` too.
 - %s
 
 `, t.commit, time.Now().UTC().Format(time.DateOnly), t.sum())
+	if len(t.missing) > 0 {
+		fmt.Fprintf(&b, "%d rows have not run: %s.\n\n", len(t.missing), strings.Join(t.missing, ", "))
+	}
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	line(head)
 	line(slices.Repeat([]string{"---"}, len(head)))

@@ -18,6 +18,12 @@ type shape struct {
 	file string
 	// privileged reports whether it needs CAP_SYS_ADMIN.
 	privileged bool
+	// init reports whether the container is an init container, which has no hooks, and before which the pod's own container waits.
+	init bool
+	// crashes reports whether a sidecar is beside it that exits immediately, again and again.
+	crashes bool
+	// again reports whether the pod is deleted a second time, with a shorter grace period.
+	again bool
 	// directory is the working directory, "" for the root.
 	directory string
 	// programs has the behaviours that the shape can have. Shell is made of inTime.
@@ -33,6 +39,8 @@ type program struct {
 	client *client
 	// burns lists the causes that are true of it; none is a program that ends in time.
 	burns []told
+	// own reports whether only a change of the program itself would help: it has no setting for how long it waits.
+	own bool
 	// why says what the program does with its stop signal, for who reads the table of cells.
 	why string
 }
@@ -79,13 +87,19 @@ type cell struct {
 	shape     *shape
 	hook      hook
 	behaviour behaviour
+	// remedy is what the cell's pod is changed by, nil for the pod as it is.
+	remedy *remedy
 }
 
 // name is the pod's.
 func (c cell) name() string {
 	short := strings.NewReplacer("sh -c sleep", "sh", "kubelet's sleep", "sleep", "drain script", "drain", "in time", "ends", "too slow", "slow",
 		"no handler", "nohandler", "shell without exec", "shell")
-	return c.shape.name + "-" + short.Replace(string(c.hook)) + "-" + short.Replace(string(c.behaviour))
+	name := c.shape.name + "-" + short.Replace(string(c.hook)) + "-" + short.Replace(string(c.behaviour))
+	if c.remedy != nil {
+		name += "-remedied"
+	}
+	return name
 }
 
 // container is the name of the container in question.
@@ -100,7 +114,13 @@ func (c cell) container() string {
 const mainContainer = "main"
 
 // program is what the cell's container runs.
-func (c cell) program() program { return c.shape.program(c.behaviour) }
+func (c cell) program() program {
+	p := c.shape.program(c.behaviour)
+	if c.remedy != nil {
+		p = c.remedy.program
+	}
+	return p
+}
 
 // program returns what runs with a behaviour. A shell that was not replaced by its program is PID 1, which has no
 // trap: the kernel drops what the runtime sends to it, whatever the program below it would do.
@@ -128,6 +148,9 @@ func (s *shape) can(b behaviour) bool {
 // accepts lists what is true of the cell, nothing for one that ends in time, and says why.
 func (c cell) accepts() ([]told, string) {
 	p := c.program()
+	if c.remedy != nil {
+		return nil, "it was remedied: " + c.remedy.name
+	}
 	if c.hook == drain && p.client != nil {
 		// The script waits until the connection is closed, which nobody does before SIGTERM.
 		return []told{{cause: "PreStopHookRunning", says: []string{"preStop hook"}}}, "the hook waits for a connection that stays"
@@ -145,12 +168,17 @@ func pairwise(shapes []*shape) []cell {
 			if !s.can(b) {
 				b = tooSlow // each shape has it
 			}
-			out = append(out, cell{s, h, b})
+			if s.init {
+				h = noHook
+			}
+			if c := (cell{shape: s, hook: h, behaviour: b}); !slices.Contains(out, c) {
+				out = append(out, c)
+			}
 		}
 	}
 	for i, s := range shapes {
 		for _, b := range []behaviour{tooSlow, noHandler} {
-			c := cell{s, noHook, b}
+			c := cell{shape: s, hook: noHook, behaviour: b}
 			if i%2 == 0 && s.can(b) && !slices.Contains(out, c) {
 				out = append(out, c)
 			}

@@ -74,7 +74,7 @@ func TestEnded(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &seconds}, Status: corev1.PodStatus{ContainerStatuses: test.statuses}}
-			e := ended(p, mainContainer, deleted)
+			e := ended(p, cell{shape: &shape{}}, deleted)
 			if e.Killed != test.killed || (e.Odd != "") != test.odd {
 				t.Errorf("ended = %+v, want killed %t, odd %t", e, test.killed, test.odd)
 			}
@@ -83,7 +83,7 @@ func TestEnded(t *testing.T) {
 }
 
 func TestSum(t *testing.T) {
-	table := table{results: []result{{Outcome: right}, {Outcome: right}, {Outcome: missed}, {Outcome: silent}}}
+	table := table{results: []result{{Outcome: right, Remedied: itWorks}, {Outcome: right, Remedied: itWorks}, {Outcome: missed}, {Outcome: silent}}}
 	const want = "4 cells: 3 burnt their grace period: 2 told right, 0 told wrong, 1 missed: 67 %; 1 ended in time: 0 accused"
 	if got := table.sum(); got != want {
 		t.Errorf("sum = %q, want %q", got, want)

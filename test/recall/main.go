@@ -1,4 +1,4 @@
-// Recall measures how often the agent tells why, of pods that burn their grace period: `make recall`. It runs twenty shapes of everyday
+// Recall measures how often the agent tells why, of pods that burn their grace period: `make recall`. It runs 27 shapes of everyday
 // images on native nodes, crossed with hooks and behaviours, and writes the table in docs/recall.md.
 package main
 
@@ -17,6 +17,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/test/bed"
 )
@@ -66,7 +69,7 @@ func run(ctx context.Context, pattern string, list bool) error {
 		return errors.New("the cluster has no native node; make recall starts one where no cluster runs: make cluster-down")
 	}
 	c.Nodes = nodes
-	if err := bed.LoadImages(ctx, c, images(cells)...); err != nil {
+	if err := bed.LoadImages(ctx, c, append(images(cells), bed.ServersInt)...); err != nil {
 		return err
 	}
 	if err := bed.Install(ctx, c); err != nil {
@@ -77,6 +80,9 @@ func run(ctx context.Context, pattern string, list bool) error {
 		return err
 	}
 	t := table{commit: commit, on: nodes[0].Software(), results: results}
+	if err := t.remedy(ctx, c, cells); err != nil {
+		return err
+	}
 	if err := t.count(ctx, nodes); err != nil {
 		return err
 	}
@@ -95,6 +101,7 @@ func run(ctx context.Context, pattern string, list bool) error {
 		fmt.Printf("%s is written; commit it.\n", document)
 	}
 	fmt.Println(t.sum())
+	fmt.Println(t.remediesSum())
 	fmt.Println(t.counted())
 	return t.verdict()
 }
@@ -157,7 +164,7 @@ func measure(ctx context.Context, c *bed.Cluster, cells []cell) ([]result, error
 		wg.Go(func() {
 			defer func() { slots <- n }()
 			runs[i] = &bed.Run{Scenario: cell.scenario(), Node: n}
-			failures[i] = end(ctx, w, runs[i], starts)
+			failures[i] = end(ctx, w, cell, runs[i], starts)
 		})
 	}
 	wg.Wait()
@@ -181,7 +188,7 @@ func measure(ctx context.Context, c *bed.Cluster, cells []cell) ([]result, error
 }
 
 // end starts a cell's pod, deletes it and waits until it is gone. What fails before is force-deleted.
-func end(ctx context.Context, w *watch, r *bed.Run, starts chan struct{}) error {
+func end(ctx context.Context, w *watch, c cell, r *bed.Run, starts chan struct{}) error {
 	starts <- struct{}{}
 	started := sync.OnceFunc(func() { <-starts })
 	defer started()
@@ -195,6 +202,9 @@ func end(ctx context.Context, w *watch, r *bed.Run, starts chan struct{}) error 
 	if err == nil {
 		err = r.Delete(ctx)
 	}
+	if err == nil && c.shape.again {
+		err = deleteAgain(ctx, r)
+	}
 	if err == nil {
 		err = r.Node.Await(ctx, r.Name+" to be gone", func() (bool, string) { return w.gone(r.Pod.UID), "it is there" })
 	}
@@ -207,12 +217,23 @@ func end(ctx context.Context, w *watch, r *bed.Run, starts chan struct{}) error 
 	return err
 }
 
+// deleteAgain deletes a pod that is being deleted with a grace period of two seconds.
+func deleteAgain(ctx context.Context, r *bed.Run) error {
+	time.Sleep(4 * time.Second)
+	seconds := int64(2)
+	err := r.Node.API.CoreV1().Pods(r.Pod.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{GracePeriodSeconds: &seconds})
+	if apierrors.IsNotFound(err) {
+		return nil // it has ended
+	}
+	return err
+}
+
 // assess judges a cell by all that was seen of it.
 func assess(ctx context.Context, w *watch, c cell, r *bed.Run, failure error) (result, error) {
 	accepts, why := c.accepts()
 	out := result{
 		Name: c.name(), Shape: c.shape.name, Hook: string(c.hook), Behaviour: string(c.behaviour), Container: c.container(),
-		StandIn: c.shape.standIn, Want: causes(accepts), Why: why, Node: r.Node.Name,
+		StandIn: c.shape.standIn, Want: causes(accepts), Why: why, Node: r.Node.Name, Own: c.program().own,
 	}
 	if failure != nil {
 		out.Outcome, out.Because = otherwise, failure.Error()
@@ -225,6 +246,9 @@ func assess(ctx context.Context, w *watch, c cell, r *bed.Run, failure error) (r
 		return out, fmt.Errorf("list the Events of %s: %w", r.Name, err)
 	}
 	for _, e := range events {
+		if m := firstOf.FindStringSubmatch(e.Note); m != nil && out.First == "" {
+			out.First = m[1]
+		}
 		s := seen{verdicts: out.Verdicts}
 		s.add(verdict{Cause: e.Reason, Note: e.Note, After: e.CreationTimestamp.Sub(r.Deleted.Truncate(time.Second))})
 		out.Verdicts = s.verdicts

@@ -37,20 +37,30 @@ func (c cell) scenario() bed.Scenario {
 		main.SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}
 	}
 	spec := corev1.PodSpec{TerminationGracePeriodSeconds: &seconds, Containers: []corev1.Container{main}}
-	if c.shape.container != "" {
+	switch {
+	case c.shape.init:
+		waits := corev1.Container{Name: mainContainer, Image: bed.BusyboxImage, Command: []string{"sleep", "1"}}
+		spec.InitContainers, spec.Containers = spec.Containers, []corev1.Container{waits}
+	case c.shape.crashes:
+		spec.Containers = append(spec.Containers, corev1.Container{Name: crashes, Image: bed.BusyboxImage, Command: []string{"false"}})
+	case c.shape.container != "":
 		beside := corev1.Container{Name: mainContainer, Image: bed.BusyboxImage, Command: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"}}
 		spec.Containers = append([]corev1.Container{beside}, spec.Containers...)
 	}
 	return bed.Scenario{
 		Name: c.name(),
 		Fault: bed.Fault{
-			Pod:   spec,
-			Break: c.await,
+			Pod:      spec,
+			Break:    c.await,
+			Starting: c.shape.init || c.shape.crashes, // which never all run
 		},
 		// The grace period becomes no shorter on a quick node.
 		Want: bed.Want{When: bed.InGrace},
 	}
 }
+
+// crashes is the name of the sidecar that crashes.
+const crashes = "crashes"
 
 // lifecycle is the container's hook.
 func (c cell) lifecycle() *corev1.Lifecycle {
@@ -63,7 +73,11 @@ func (c cell) lifecycle() *corev1.Lifecycle {
 	case kubeletSleep:
 		return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: hookSleep}}}
 	case drain:
-		return executes("/everyday/drain.sh", strconv.Itoa(c.shape.port))
+		script := []string{"/everyday/drain.sh", strconv.Itoa(c.shape.port)}
+		if c.remedy != nil && c.remedy.hookLimit != "" {
+			script = append([]string{"timeout", c.remedy.hookLimit}, script...)
+		}
+		return executes(script...)
 	}
 	return nil
 }

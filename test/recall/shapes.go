@@ -26,7 +26,90 @@ func shapes() []*shape {
 		java(), node(), npm(), python(), gunicorn(), celery(),
 		nginx(), phpFPM(), postgres(), redis(), broker(),
 		sidecar(), logAgent(), runner(), wrapper(), nested(), s6(), supervisor(), cron(), job(),
+		pipeline(), beside(), helper(), sideshow(), crashing(), initWaits(), again(),
 	}
+}
+
+// A server that handles SIGTERM, as the shapes below have it in their scripts.
+const serves = "python3 /everyday/server.py in-time"
+
+// noTrap is a shell as PID 1 that has no trap.
+var noTrap = []told{{cause: "ShellPID1NoTrap", says: []string{"shell "}}}
+
+func pipeline() *shape {
+	deferred := []told{{cause: "ShellPID1TrapDeferred"}, {cause: "SlowShutdown"}}
+	return &shape{name: "pipeline", what: "a program whose output a filter copies", programs: map[behaviour]program{
+		inTime: {
+			image: bed.RuntimesImage, command: command("bash", "-c", "exec "+serves+" > >(tee /tmp/log) 2>&1"),
+			why: "bash has started the filter, and become the program",
+		},
+		tooSlow: {image: bed.RuntimesImage, command: command("sh", "-c", serves+" | tee /tmp/log"), burns: noTrap, why: "a shell waits for a pipeline"},
+		noHandler: {
+			image: bed.RuntimesImage, command: command("sh", "-c", "trap 'exit 143' TERM; "+serves+" | tee /tmp/log"),
+			burns: deferred, why: "a shell with a trap waits for a pipeline",
+		},
+	}}
+}
+
+func beside() *shape {
+	return &shape{name: "beside", what: "a program with a daemon beside it", programs: map[behaviour]program{
+		inTime: {image: bed.ServersImage, command: command("sh", "-c", "cron; exec "+serves), why: "the shell has become the program"},
+		tooSlow: {
+			image: bed.ServersImage, command: command("sh", "-c", "cron; "+serves+"; true"),
+			burns: []told{{cause: "ShellPID1NoTrap", says: []string{"python3 never receives it"}}}, why: "a shell waits for the program, and cron runs beside it",
+		},
+		noHandler: {
+			image: bed.ServersImage, command: command("sh", "-c", "(setsid "+serves+" &); exec tail -f /dev/null"),
+			burns: dropped, why: "tail keeps the container running for a daemon",
+		},
+	}}
+}
+
+func helper() *shape {
+	runs := func(handler string) []string {
+		return command("python3", "-c", "import signal, subprocess, sys, time\n"+
+			"subprocess.Popen([\"python3\", \"-c\", \"import time; time.sleep(100000)\"])\n"+handler+"open(\"/ready\", \"w\").close()\nwhile True: time.sleep(1000)\n")
+	}
+	return &shape{name: "helper", what: "a program with a helper, as node with a browser", programs: map[behaviour]program{
+		inTime: {image: bed.RuntimesImage, command: runs("signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"), why: "its handler ends it"},
+		tooSlow: {
+			image: bed.RuntimesImage, command: runs("signal.signal(signal.SIGTERM, lambda *_: time.sleep(100000))\n"), own: true, burns: slow, why: "its handler does not end",
+		},
+		noHandler: {image: bed.RuntimesImage, command: runs(""), burns: []told{{cause: "SignalDroppedByPID1", says: []string{"PID 1, python3"}}},
+			why: "it has no handler"},
+	}}
+}
+
+func sideshow() *shape {
+	return &shape{name: "sideshow", what: "what only keeps a container running", file: "/everyday", programs: map[behaviour]program{
+		inTime:    {image: bed.RuntimesImage, command: command("tini", "--", "sleep", "infinity"), why: "sleep is not PID 1: the default action ends it"},
+		tooSlow:   {image: bed.RuntimesImage, command: command("sleep", "infinity"), burns: dropped, why: "sleep is PID 1"},
+		noHandler: {image: bed.RuntimesImage, command: command("tail", "-f", "/dev/null"), burns: dropped, why: "tail is PID 1"},
+	}}
+}
+
+// crashing is Python beside a sidecar that crashes.
+func crashing() *shape {
+	s := python()
+	s.name, s.what, s.crashes = "crashing", "Python beside a sidecar that crashes", true
+	return s
+}
+
+// again is Python in a pod that is deleted twice.
+func again() *shape {
+	s := python()
+	s.name, s.what, s.again = "again", "Python, deleted again with a shorter grace period", true
+	return s
+}
+
+func initWaits() *shape {
+	polls := func(wait string) []string { return command("sh", "-c", "until [ -e /never ]; do "+wait+"; done") }
+	return &shape{name: "init", what: "an init container that waits", container: "wait", init: true, file: "/everyday", programs: map[behaviour]program{
+		inTime: {
+			image: bed.ServersImage, command: command("sh", "-c", "trap \"exit 143\" TERM; until [ -e /never ]; do sleep 2 & wait; done"), why: "its trap ends it",
+		},
+		tooSlow: {image: bed.ServersImage, command: polls("sleep 2"), burns: noTrap, why: "a shell without a trap polls"},
+	}}
 }
 
 func java() *shape {
@@ -37,7 +120,7 @@ func java() *shape {
 		},
 		tooSlow: {
 			image: bed.RuntimesImage, command: command("java", "-Xmx64m", "/everyday/Server.java", "too-slow"),
-			burns: slow, why: "its shutdown hook waits for work without end",
+			own: true, burns: slow, why: "its shutdown hook waits for work without end",
 		},
 		noHandler: {
 			image: bed.RuntimesImage, command: command("java", "-Xrs", "-Xmx64m", "/everyday/Server.java", "in-time"),
@@ -85,7 +168,7 @@ func npm() *shape {
 func python() *shape {
 	return &shape{name: "python", what: "Python", programs: map[behaviour]program{
 		inTime:  {image: bed.RuntimesImage, command: command("python3", "/everyday/server.py", "in-time"), why: "its handler takes two seconds"},
-		tooSlow: {image: bed.RuntimesImage, command: command("python3", "/everyday/server.py", "too-slow"), burns: slow, why: "its handler does not end"},
+		tooSlow: {image: bed.RuntimesImage, command: command("python3", "/everyday/server.py", "too-slow"), own: true, burns: slow, why: "its handler does not end"},
 		noHandler: {
 			image: bed.RuntimesImage, command: command("python3", "/everyday/server.py", "no-handler"),
 			burns: dropped, why: "Python has no handler for SIGTERM",
@@ -189,7 +272,7 @@ func logAgent() *shape {
 func runner() *shape {
 	return &shape{name: "ci-runner", what: "a CI runner", standIn: "GitLab's or GitHub's", programs: map[behaviour]program{
 		inTime:    {image: bed.RuntimesImage, command: command("/everyday/runner.sh", "in-time"), why: "its trap tells the job to stop"},
-		tooSlow:   {image: bed.RuntimesImage, command: command("/everyday/runner.sh", "too-slow"), burns: slow, why: "its trap lets the job come to its end"},
+		tooSlow:   {image: bed.RuntimesImage, command: command("/everyday/runner.sh", "too-slow"), own: true, burns: slow, why: "its trap lets the job come to its end"},
 		noHandler: {image: bed.RuntimesImage, command: command("/everyday/tail.sh"), burns: dropped, why: "what keeps a job's container alive, tail -f, is PID 1"},
 	}}
 }
@@ -198,7 +281,7 @@ func wrapper() *shape {
 	wrapped := func(how string) []string { return command("/wrapper", "python3", "/everyday/server.py", how) }
 	return &shape{name: "wrapper", what: "a workflow's step", standIn: "Argo's emissary, Tekton's entrypoint", programs: map[behaviour]program{
 		inTime:    {image: bed.RuntimesImage, command: wrapped("in-time"), why: "the wrapper passes SIGTERM on"},
-		tooSlow:   {image: bed.RuntimesImage, command: wrapped("too-slow"), burns: below("python3"), why: "the wrapper waits for its program"},
+		tooSlow:   {image: bed.RuntimesImage, command: wrapped("too-slow"), own: true, burns: below("python3"), why: "the wrapper waits for its program"},
 		noHandler: {image: bed.RuntimesImage, command: wrapped("no-handler"), why: "the program is not PID 1: the default action ends it"},
 	}}
 }
@@ -209,7 +292,7 @@ func nested() *shape {
 	how := func(how string) map[string]string { return map[string]string{"HOW": how} }
 	return &shape{name: "nested", what: "a container in a container, by crun", file: "/tmp/bundle/rootfs/ready", privileged: true, programs: map[behaviour]program{
 		inTime:  {image: bed.RuntimesImage, command: run, env: how("in-time"), why: "crun passes SIGTERM on"},
-		tooSlow: {image: bed.RuntimesImage, command: run, env: how("too-slow"), burns: below("python3"), why: "the program in the inner container is slow"},
+		tooSlow: {image: bed.RuntimesImage, command: run, env: how("too-slow"), own: true, burns: below("python3"), why: "the program in the inner container is slow"},
 		noHandler: {
 			image: bed.RuntimesImage, command: run, env: how("no-handler"),
 			// The inner program is PID 1 of its namespace, and not the container's first process, which waits for it.
@@ -224,7 +307,7 @@ func s6() *shape {
 	run := command("/everyday/s6.sh")
 	return &shape{name: "s6", what: "s6 with one service", programs: map[behaviour]program{
 		inTime:    {image: bed.ServersImage, command: run, env: how("in-time"), why: "s6 stops its service"},
-		tooSlow:   {image: bed.ServersImage, command: run, env: how("too-slow"), burns: below("python3"), why: "s6 waits for its service"},
+		tooSlow:   {image: bed.ServersImage, command: run, env: how("too-slow"), own: true, burns: below("python3"), why: "s6 waits for its service"},
 		noHandler: {image: bed.ServersImage, command: run, env: how("no-handler"), why: "the service is not PID 1: the default action ends it"},
 	}}
 }
@@ -234,7 +317,7 @@ func supervisor() *shape {
 	run := command("supervisord", "-c", "/everyday/supervisord.conf")
 	return &shape{name: "supervisord", what: "supervisord with one program", programs: map[behaviour]program{
 		inTime:    {image: bed.RuntimesImage, command: run, env: how("in-time"), why: "supervisord stops its program"},
-		tooSlow:   {image: bed.RuntimesImage, command: run, env: how("too-slow"), burns: below("python3"), why: "supervisord waits for its program"},
+		tooSlow:   {image: bed.RuntimesImage, command: run, env: how("too-slow"), own: true, burns: below("python3"), why: "supervisord waits for its program"},
 		noHandler: {image: bed.RuntimesImage, command: run, env: how("no-handler"), why: "the program is not PID 1: the default action ends it"},
 	}}
 }
@@ -242,7 +325,7 @@ func supervisor() *shape {
 func cron() *shape {
 	return &shape{name: "cron", what: "cron with a job", file: "/run/crond.pid", programs: map[behaviour]program{
 		inTime:    {image: bed.ServersImage, command: command("tini", "--", "cron", "-f"), why: "cron is not PID 1: the default action ends it"},
-		tooSlow:   {image: bed.ServersImage, command: command("/everyday/cron.sh"), burns: slow, why: "its entrypoint waits for a job"},
+		tooSlow:   {image: bed.ServersImage, command: command("/everyday/cron.sh"), own: true, burns: slow, why: "its entrypoint waits for a job"},
 		noHandler: {image: bed.ServersImage, command: command("cron", "-f"), burns: dropped, why: "cron has no handler for SIGTERM"},
 	}}
 }
@@ -252,7 +335,7 @@ func job() *shape {
 		inTime: {image: bed.RuntimesImage, command: command("python3", "/everyday/job.py", "in-time"), why: "an item takes two seconds"},
 		tooSlow: {
 			image: bed.RuntimesImage, command: command("python3", "/everyday/job.py", "too-slow"),
-			burns: slow, why: "an item is longer than the grace period",
+			own: true, burns: slow, why: "an item is longer than the grace period",
 		},
 		noHandler: {
 			image: bed.RuntimesImage, command: command("python3", "/everyday/job.py", "no-handler"),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,12 @@ type result struct {
 	Why       string  `json:"why"`
 	Ending    ending  `json:"ending"`
 	Outcome   outcome `json:"outcome"`
+	// First is what the Event says to do first. Remedy is how it is done to the pod, or why it is not, and Remedied what became of that: "" where it
+	// is not done, works, or what is wrong.
+	First    string `json:"first,omitempty"`
+	Own      bool   `json:"own,omitempty"` // nothing but the program itself can be changed
+	Remedy   string `json:"remedy,omitempty"`
+	Remedied string `json:"remedied,omitempty"`
 	// Because says what is wrong, of a cell that is.
 	Because  string    `json:"because,omitempty"`
 	Verdicts []verdict `json:"verdicts,omitempty"`
@@ -45,6 +52,76 @@ type table struct {
 	// What the agents have counted: containers that were killed at their deadline, those of them without a cause, and verdicts that were held
 	// back, because too many were due at a time.
 	killed, unexplained, heldBack int
+}
+
+// enoughWork is the part of the remedies that were done that have to work, and enoughNamed the part of the pods told right whose Event has to name
+// one that can be done.
+const (
+	enoughWork  = 0.95
+	enoughNamed = 0.80
+	itWorks     = "works"
+)
+
+// remedy does to each pod of which the cause was told what its Event says to do first, and deletes it again.
+func (t *table) remedy(ctx context.Context, c *bed.Cluster, cells []cell) error {
+	handled := make(map[string]int32) // exit codes, by shape
+	var some []cell
+	var of []int
+	for i, e := range t.results {
+		if e.Outcome == silent {
+			handled[e.Shape] = e.Ending.Code
+		}
+		if e.Outcome != right {
+			continue
+		}
+		after, ok, why := cells[i].remedied(e.First)
+		if t.results[i].Remedy = why; ok {
+			t.results[i].Remedy = after.remedy.name
+			some, of = append(some, after), append(of, i)
+		}
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	results, err := measure(ctx, c, some)
+	if err != nil {
+		return err
+	}
+	for i, e := range results {
+		of := &t.results[of[i]]
+		if of.Remedied = itWorks; e.Ending.After == 0 && e.Because != "" {
+			of.Remedied = e.Because
+		} else if wrong := works(some[i], e.Ending, handled[of.Shape]); wrong != "" {
+			of.Remedied = wrong
+		}
+		if len(e.Verdicts) > 0 && of.Remedied == itWorks {
+			of.Remedied = "it is accused: " + e.Verdicts[0].Note
+		}
+	}
+	return nil
+}
+
+// remedies counts the pods of which the cause was told, those whose Event names what was done to them, and those for which that works.
+func (t table) remedies() (told, done, work int) {
+	for _, e := range t.results {
+		if e.Outcome != right || e.Own && e.Remedied == "" {
+			continue
+		}
+		told++
+		if e.Remedied != "" {
+			done++
+		}
+		if e.Remedied == itWorks {
+			work++
+		}
+	}
+	return told, done, work
+}
+
+// remediesSum says so.
+func (t table) remediesSum() string {
+	told, done, work := t.remedies()
+	return fmt.Sprintf("Of %d pods told right whose image or manifest can be changed, %d Events name a remedy that can be done, and %d of these work", told, done, work)
 }
 
 // causes lists those of which each is true.
@@ -83,6 +160,13 @@ func (t table) verdict() error {
 	var errs []error
 	if t.recall() < enough {
 		errs = append(errs, fmt.Errorf("the cause was told of %d of %d pods that burnt their grace period, want %.0f %%", t.of(right), t.burnt(), 100*enough))
+	}
+	told, done, work := t.remedies()
+	if float64(work) < enoughWork*float64(done) {
+		errs = append(errs, fmt.Errorf("%d of %d remedies work, want %.0f %%", work, done, 100*enoughWork))
+	}
+	if float64(done) < enoughNamed*float64(told) {
+		errs = append(errs, fmt.Errorf("%d of %d Events name a remedy that can be done, want %.0f %%", done, told, 100*enoughNamed))
 	}
 	if n := t.of(accused); n > 0 {
 		errs = append(errs, fmt.Errorf("%d pods that ended in time were accused", n))
@@ -126,7 +210,7 @@ func (t table) keep() error {
 	return os.WriteFile(filepath.Join(folder(), "results.json"), data, 0o644)
 }
 
-var head = []string{"shape", "hook", "behaviour", "ended after", "true cause", "told", "outcome"}
+var head = []string{"shape", "hook", "behaviour", "ended after", "true cause", "told", "outcome", "remedy"}
 
 // cells are what a row of the table has, below head.
 func (e result) cells() []string {
@@ -146,14 +230,22 @@ func (e result) cells() []string {
 	if want == "" {
 		want = "(innocent)"
 	}
-	return []string{shape, e.Hook, e.Behaviour, ended, want, strings.Join(told, "; "), string(e.Outcome)}
+	return []string{shape, e.Hook, e.Behaviour, ended, want, strings.Join(told, "; "), string(e.Outcome), e.remedyCell()}
+}
+
+// remedyCell is what was done to the pod, and what came of it.
+func (e result) remedyCell() string {
+	if e.Remedied == "" {
+		return e.Remedy
+	}
+	return e.Remedy + ": " + e.Remedied
 }
 
 // rows is the table for a terminal, and what is wrong below it.
 func (t table) rows() string {
 	var b strings.Builder
 	line := func(c []string) {
-		fmt.Fprintf(&b, "%-14s %-16s %-19s %-20s %-36s %-36s %s\n", c[0], c[1], c[2], c[3], c[4], c[5], c[6])
+		fmt.Fprintf(&b, "%-14s %-16s %-19s %-20s %-36s %-36s %-12s %s\n", c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7])
 	}
 	b.WriteByte('\n')
 	line(head)
@@ -174,7 +266,7 @@ func (t table) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Recall
 
-Of the pods that burn their grace period, how many does nodeagent tell the cause of? `+"`make recall`"+` runs twenty shapes of everyday images
+Of the pods that burn their grace period, how many does nodeagent tell the cause of? `+"`make recall`"+` runs 27 shapes of everyday images
 on a real kubelet, containerd and kernel, crossed with preStop hooks and with what the program does when it is asked to stop, so that each two of these come
 together. It deletes each pod, waits until it is gone, and compares. Written by it.
 
@@ -182,6 +274,8 @@ together. It deletes each pod, waits until it is gone, and compares. Written by 
 - It is told right when the cause and the container are, and where one program waits for another one below it, that one. Each other verdict is wrong.
 - A pod that ended in time is innocent. Anything that is said of it accuses it.
 - At least %.0f %% have to be told right, and no innocent one accused.
+- What the Event says to do first is then done to the same pod, by the words of the Event alone. It works if the program ends by itself, in two thirds of
+  the grace period or less, with the exit code that its handler gives. At least %.0f %% of those that can be done have to work, and %.0f %% of the Events name one.
 
 The programs are Debian's, but for stand-ins (*): %s.
 
@@ -190,8 +284,9 @@ The programs are Debian's, but for stand-ins (*): %s.
 - On: %s
 - %s
 - %s
+- %s
 
-`, 100*enough, t.standIns(), t.commit, time.Now().UTC().Format(time.DateOnly), t.on, t.sum(), t.counted())
+`, 100*enough, 100*enoughWork, 100*enoughNamed, t.standIns(), t.commit, time.Now().UTC().Format(time.DateOnly), t.on, t.sum(), t.remediesSum(), t.counted())
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	line(head)
 	line(slices.Repeat([]string{"---"}, len(head)))

@@ -104,17 +104,24 @@ func (w *watch) of(uid types.UID, c cell, deleted time.Time) (ending, []verdict)
 	if s == nil {
 		return ending{Odd: "nobody has seen it"}, nil
 	}
-	return ended(s.last, c.container(), deleted), slices.Clone(s.verdicts)
+	return ended(s.last, c, deleted), slices.Clone(s.verdicts)
 }
 
 // killedBy is the exit code of what SIGKILL has ended.
 const killedBy = 137
 
 // ended reads how a pod ended from its last status.
-func ended(p *corev1.Pod, container string, deleted time.Time) ending {
+func ended(p *corev1.Pod, c cell, deleted time.Time) ending {
 	var e ending
 	var odd []string
-	for _, s := range p.Status.ContainerStatuses {
+	all := p.Status.ContainerStatuses
+	if c.shape.init {
+		all = p.Status.InitContainerStatuses
+	}
+	for _, s := range all {
+		if s.Name == crashes {
+			continue
+		}
 		t := s.State.Terminated
 		switch {
 		case t == nil:
@@ -129,7 +136,7 @@ func ended(p *corev1.Pod, container string, deleted time.Time) ending {
 		}
 		// In whole seconds: the deadline and the end are cut off each.
 		killed := t.ExitCode == killedBy && !t.FinishedAt.Time.Before(deleted.Add(time.Duration(*p.Spec.TerminationGracePeriodSeconds-1)*time.Second))
-		if s.Name != container {
+		if s.Name != c.container() {
 			if killed {
 				odd = append(odd, fmt.Sprintf("container %s was killed", s.Name))
 			}

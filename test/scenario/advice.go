@@ -37,11 +37,12 @@ const ownLimit = "a limit of the program, or another option"
 var AdviceWords = map[string]string{
 	"exec in the script":             `with exec\b`,
 	"exec form":                      `exec form`,
-	"trap that exits":                `trap 'exit|a trap for \{signal\} that exits`,
+	"exec in front of a filter":      `exec PROGRAM > >\(tee`,
+	"trap that exits":                `trap '?exit|a trap for \{signal\} that exits`,
 	"trap that passes the signal on": `trap 'kill -TERM`,
 	"remove trap ''":                 `trap ''`,
 	"sleep in the background":        `sleep \d+ & wait`,
-	"tini or dumb-init":              `\btini or dumb-init|such as tini`,
+	"tini or dumb-init":              `\btini or dumb-init|such as tini|init \(tini\)`,
 	"tini -g, dumb-init without -c":  `tini -g`,
 	"shareProcessNamespace":          `shareProcessNamespace`,
 	"STOPSIGNAL of the image":        `\bSTOPSIGNAL\b`,
@@ -63,19 +64,32 @@ func Advices() []Advice {
 		{"ShellPID1NoTrap", "", "tini or dumb-init", "with exec behind it, " + clean, "advice-tini-exec"},
 		{"ShellPID1NoTrap", "", "tini or dumb-init", "with exec behind it, of a program without a handler: " + fast, "advice-tini-exec-no-handler"},
 		{"ShellPID1NoTrap", "", "tini or dumb-init", "without exec: " + harmful, "advice-tini-over-shell"},
+		{"ShellPID1NoTrap", "Several", "trap that passes the signal on", clean, "advice-pass-on-to-two"},
 		{"ShellPID1NoTrap", "InTurn", "trap that exits", trapped, "advice-trap-in-loop"},
 		{"ShellPID1NoTrap", "NotTERM", "trap that exits", trapped, "advice-trap-quit-in-loop"},
 		{"ShellPID1NoTrap", "InTurn", "sleep in the background", trapped, "advice-trap-over-wait"},
+		{"ShellPID1NoTrap", "Pipeline", "exec in the script", "without the filter, " + clean, "advice-exec-in-script"},
+		{"ShellPID1NoTrap", "Pipeline", "exec in front of a filter", clean, "advice-pipeline"},
+		{"ShellPID1NoTrap", "Daemon", "exec in the script", clean, "advice-daemon-in-foreground"},
+		{"ShellPID1NoTrap", "Daemon", "tini or dumb-init", harmful, "advice-tini-over-shell"},
 
 		{"SignalDroppedByPID1", "", "handle the signal", clean, "advice-handler"},
 		{"SignalDroppedByPID1", "", "tini or dumb-init", fast, "advice-tini"},
 		{"SignalDroppedByPID1", "", "tini or dumb-init", fast, "advice-dumb-init"},
 		{"SignalDroppedByPID1", "", "shareProcessNamespace", fast, "advice-share-process-namespace"},
+		{"SignalDroppedByPID1", "Harmless", "STOPSIGNAL of the image", "no image of the tests has a stop signal that ends nothing", ""},
+		{"SignalDroppedByPID1", "Harmless", "tini or dumb-init", "the same", ""},
 		{"SignalDroppedByPID1", "Wrapper", "handle the signal", clean, "advice-wrapper-passes-on"},
 		{"SignalDroppedByPID1", "Wrapper", "pass the signal on", clean, "advice-wrapper-passes-on"},
 		{"SignalDroppedByPID1", "Wrapper", "exec in the script", clean, "advice-exec-in-script"},
 		{"SignalDroppedByPID1", "Wrapper", "exec form", clean, "advice-exec-form"},
 		{"SignalDroppedByPID1", "Wrapper", "tini or dumb-init", harmful, "advice-tini-over-wrapper"},
+		{"SignalDroppedByPID1", "Fixed", "tini or dumb-init", fast, "advice-tini"},
+		{"SignalDroppedByPID1", "Fixed", "shareProcessNamespace", fast, "advice-share-process-namespace"},
+		{"SignalDroppedByPID1", "Fixed", "trap that exits", trapped, "advice-trap-over-sleep"},
+		{"SignalDroppedByPID1", "Daemon", "handle the signal", clean, "advice-daemon-in-foreground"},
+		{"SignalDroppedByPID1", "Daemon", "exec in the script", clean, "advice-daemon-in-foreground"},
+		{"SignalDroppedByPID1", "Daemon", "tini or dumb-init", harmful, "advice-tini-over-daemon"},
 
 		{"StopSignalMismatch", "", "STOPSIGNAL of the image", clean, "advice-stop-signal-image"},
 		{"StopSignalMismatch", "", "lifecycle.stopSignal", "the feature gate ContainerStopSignals is off by default, and in the test cluster", ""},
@@ -83,17 +97,24 @@ func Advices() []Advice {
 
 		{"StopSignalIgnored", "", "handle the signal", "also after trap '' in a script, " + clean, "advice-handler-over-ignored"},
 		{"StopSignalIgnored", "", "remove trap ''", clean, "advice-exec-in-script"},
+		{"StopSignalIgnored", "Fixed", "remove trap ''", "under an init, " + fast, "advice-tini-exec-no-handler"},
+		{"StopSignalIgnored", "Fixed", "tini or dumb-init", fast, "advice-tini-exec-no-handler"},
 		{"StopSignalIgnored", "Shell", "remove trap ''", clean, "advice-exec-in-script"},
 		{"StopSignalIgnored", "Shell", "exec in the script", clean, "advice-exec-in-script"},
 
 		{"ShellPID1TrapDeferred", "", "trap that passes the signal on", clean, "advice-trap-passes-on"},
 		{"ShellPID1TrapDeferred", "", "exec in the script", clean, "advice-exec-in-script"},
+		{"ShellPID1TrapDeferred", "Pipeline", "exec in the script", "without the filter, " + clean, "advice-exec-in-script"},
+		{"ShellPID1TrapDeferred", "Pipeline", "exec in front of a filter", clean, "advice-pipeline"},
 
 		{"ChildIgnoresForwardedSignal", "", "handle the signal", clean, "advice-tini-exec"},
 		{"ChildIgnoresForwardedSignal", "", "remove trap ''", clean, "advice-tini-exec"},
 		{"ChildIgnoresForwardedSignal", "Defers", "tini -g, dumb-init without -c", trapped, "advice-tini-group"},
 		{"ChildIgnoresForwardedSignal", "Defers", "tini -g, dumb-init without -c", trapped, "advice-dumb-init-group"},
 		{"ChildIgnoresForwardedSignal", "Defers", "exec in the script", clean, "advice-tini-exec"},
+		{"ChildIgnoresForwardedSignal", "Fixed", "remove trap ''", fast, "advice-tini-exec-no-handler"},
+		{"ChildIgnoresForwardedSignal", "Pipeline", "exec in the script", "without the filter, " + clean, "advice-tini-exec"},
+		{"ChildIgnoresForwardedSignal", "Pipeline", "exec in front of a filter", clean, "advice-tini-pipeline"},
 
 		{"SlowShutdown", "", "terminationGracePeriodSeconds", clean, "advice-grace-raised"},
 		{"SlowShutdown", "BehindHook", "terminationGracePeriodSeconds", "the hook ends; " + clean, "advice-hook-grace-raised"},
@@ -113,6 +134,8 @@ func Advices() []Advice {
 		{"SlowShutdown", "Trap", "trap that passes the signal on", clean, "advice-trap-passes-on"},
 		{"SlowShutdown", "Trap", "exec in the script", clean, "advice-exec-in-script"},
 		{"SlowShutdown", "Trap", "terminationGracePeriodSeconds", clean, "advice-grace-raised"},
+		{"SlowShutdown", "Pipeline", "exec in the script", "without the filter, " + clean, "advice-exec-in-script"},
+		{"SlowShutdown", "Pipeline", "exec in front of a filter", clean, "advice-pipeline"},
 		{"SlowShutdown", "Uwsgi", ownLimit, "uwsgi is in no image of the tests", ""},
 		{"SlowShutdown", "Systemd", "another stop signal", "systemd runs in no pod of the tests", ""},
 
@@ -123,6 +146,8 @@ func Advices() []Advice {
 		{"PostStartHookRunning", "HTTP", "a limit of the hook", "when the hook has ended it is the same as with a sleep", ""},
 		{"PreStopHookRunning", "", "a limit of the hook", "the hook gives up; " + clean, "advice-hook-limit"},
 		{"PreStopHookRunning", "", "terminationGracePeriodSeconds", "the hook ends; " + clean, "advice-hook-grace-raised"},
+		{"PreStopHookRunning", "OnlySleeps", "a limit of the hook", "the hook ends; " + clean, "advice-hook-grace-raised"},
+		{"PreStopHookRunning", "OnlySleeps", "terminationGracePeriodSeconds", "the hook ends; " + clean, "advice-hook-grace-raised"},
 		{"PreStopHookRunning", "Sleep", "a limit of the hook", "the hook ends; " + clean, "advice-hook-sleeps-less"},
 		{"PreStopHookRunning", "Sleep", "terminationGracePeriodSeconds", "the hook ends; " + clean, "advice-hook-sleeps-less"},
 		{"PreStopHookRunning", "HTTP", "a limit of the hook", "the hook ends; " + clean, "advice-hook-answered"},
@@ -157,6 +182,9 @@ sys.exit(child.wait())`
 sys.exit(subprocess.run(['python3', '-c', sys.argv[1]]).returncode)`
 )
 
+// inDaemon is the part of a script that starts a Python program in a session of its own, as a daemon.
+func inDaemon(program string) string { return "busybox setsid python3 -c \"" + program + "\" & " }
+
 // advice lists the pods that do what remedies say: each ends long before its grace period does, and nothing is told of it.
 func advice() []bed.Scenario {
 	share := true
@@ -177,6 +205,15 @@ func advice() []bed.Scenario {
 		follows("trap-passes-on", "a script has its program in the background and passes SIGTERM on to it",
 			pod(60, bed.ProgramsImage, "dash", "-c", "python3 -c \""+handler+"\" & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid"),
 			handles+handlesBelow, byHandler),
+		follows("pass-on-to-two", "a script has two programs in the background and passes SIGTERM on to both",
+			pod(60, bed.ProgramsImage, "dash", "-c", "python3 -c \""+handler+"\" & A=$!; python3 -c \""+handler+"\" & B=$!; "+
+				"trap 'kill -TERM $A $B' TERM; wait $A $B; wait $A $B"), handles+handlesBelow, byHandler),
+		follows("pipeline", "bash starts its program with exec, in front of tee",
+			pod(60, bed.ProgramsImage, "bash", "-c", "exec python3 -c \""+handler+"\" > >(tee /log) 2>&1"), handles, byHandler),
+		follows("daemon-in-foreground", "a script starts cron as a daemon, and nginx in the foreground with exec",
+			pod(60, bed.ServersImage, "sh", "-c", "cron; exec nginx -c /everyday/nginx.conf"), handles, 0),
+		follows("trap-over-sleep", "a container that only keeps running is a shell with a trap and a sleep in its background",
+			pod(60, bed.ProgramsImage, "sh", "-c", "trap exit TERM; sleep infinity & wait"), handles, byTERM),
 
 		// Of a small init.
 		follows("tini", "tini runs a program without a handler", pod(60, bed.BusyboxImage, "/bin/tini", "--", "sleep", "100000"), childRuns, byTERM),
@@ -185,6 +222,8 @@ func advice() []bed.Scenario {
 			pod(60, bed.ProgramsImage, "tini", "--", "dash", "-c", "true; exec python3 -c \""+handler+"\""), handlesBelow, byHandler),
 		follows("tini-exec-no-handler", "tini runs a script that starts a program without a handler with exec",
 			pod(60, bed.ProgramsImage, "tini", "--", "dash", "-c", "true; exec sleep 100000"), childRuns, byTERM),
+		follows("tini-pipeline", "tini runs bash, which starts its program with exec, in front of tee",
+			pod(60, bed.ProgramsImage, "tini", "--", "bash", "-c", "exec python3 -c \""+handler+"\" > >(tee /log) 2>&1"), handlesBelow, byHandler),
 		follows("tini-group", "tini sends SIGTERM to the whole group, of a shell with a trap and a program in its foreground",
 			pod(60, bed.ProgramsImage, "tini", "-g", "--", "dash", "-c", "trap 'exit 7' TERM; sleep 100000; true"), handlesBelow, byHandler),
 		follows("dumb-init-group", "dumb-init sends SIGTERM to the whole group, of a shell with a trap and a program in its foreground",
@@ -193,6 +232,8 @@ func advice() []bed.Scenario {
 			"tini", "--", "dash", "-c", "python3 -c \""+handler+"\"; true"),
 		killedUnasked("tini-over-wrapper", "tini runs a program that runs another one and has no handler: SIGTERM ends the first, and the second is killed unasked",
 			"tini", "--", "python3", "-c", keeps, handler),
+		killedUnasked("tini-over-daemon", "tini runs tail beside a daemon: SIGTERM ends tail, and the daemon is killed unasked",
+			"tini", "--", "dash", "-c", inDaemon(handler)+"exec tail -f /dev/null"),
 
 		// Of a program, its image and its manifest.
 		follows("handler", "a program handles SIGTERM", python(60, endsOnTERM), handles, 0),
@@ -245,7 +286,7 @@ func killedUnasked(name, story string, command ...string) bed.Scenario {
 	}})
 	spec = withVolume(spec, "data", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	s := follows(name, story, spec,
-		"until for t in $(tasks); do [ \"$(cat /proc/$t/comm)\" != python3 ] || has SigCgt 15 $t && break; done; do sleep 1; done\n", byTERM)
+		"until for t in $(tasks); do [ \"$(cat /proc/$t/comm)\" = python3 ] && has SigCgt 15 $t && break; done; do sleep 1; done\n", byTERM)
 	s.Ends["witness"] = 0
 	return s
 }

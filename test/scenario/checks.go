@@ -13,6 +13,7 @@ func Checks() []bed.Check {
 		{Name: "why-terminating", Tier: bed.Sentinel, Story: "kubectl why-terminating is asked about pods that are stuck for several reasons"},
 		{Name: "why-lost-node", On: bed.ANode, Story: "kubectl why-terminating is asked about pods of a node whose kubelet is stopped, then of one that is " +
 			"deleted, then of one without an agent"},
+		{Name: "deleted-again", Story: "a pod is deleted with a grace period of minutes, and again with one of seconds, which the kubelet does not keep to"},
 		{Name: "why-namespace", On: bed.TheCluster, Story: "kubectl why-terminating is asked about a namespace with a dead APIService, and watches while " +
 			"the API server is stopped"},
 		{Name: "policy-unbound", On: bed.ANode, Story: "the binding of an admission policy is deleted while the agent runs"},

@@ -1,7 +1,7 @@
 package scenario
 
 import (
-	"strings"
+	"fmt"
 
 	"github.com/nodeagent-io/nodeagent/test/bed"
 )
@@ -125,19 +125,21 @@ func containerdRestarts() bed.Scenario {
 	}
 }
 
-// ends is a shell script that ends containerd each eight seconds, as often as it says, and is ended by its PID file.
-const ends = `setsid sh -c 'i=0; while [ $((i+=1)) -le TIMES ]; do sleep 8; kill -KILL $(pgrep -o -x containerd); done' </dev/null >/dev/null 2>&1 &
-echo $! >/run/scenario-$NAME.pid`
+// ends returns a shell script that ends containerd so many times, so many seconds apart, and is ended by its PID file.
+func ends(times, apart int) string {
+	return fmt.Sprintf(`setsid sh -c 'i=0; while [ $((i+=1)) -le %d ]; do sleep %d; kill -KILL $(pgrep -o -x containerd); done' </dev/null >/dev/null 2>&1 &
+echo $! >/run/scenario-$NAME.pid`, times, apart)
+}
 
 // containerdLoops has containerd end before the grace period, for which the kubelet has it wait, is over: SIGKILL is never sent.
 func containerdLoops() bed.Scenario {
 	return bed.Scenario{
 		Name:  "containerd-loops",
-		Story: "containerd ends eight seconds after each of its starts, so that a stop that waits for the grace period begins anew each time",
+		Story: "containerd ends some ten seconds after each of its starts, so that a stop that waits for the grace period begins anew each time",
 		Place: bed.Place{Long: true},
 		Fault: bed.Fault{
 			Pod:   victim(40, "drain", "3600"),
-			Break: bed.OnNode(strings.Replace(ends, "TIMES", "150", 1)),
+			Break: bed.OnNode(ends(150, 11)), // out of step with the readings, each eight seconds
 			Proof: "! timeout 5 ctr version",
 			Heal:  bed.OnNode("end TERM /run/scenario-$NAME.pid"),
 		},
@@ -156,7 +158,7 @@ func containerdLoopsBriefly() bed.Scenario {
 		Story: "innocent: containerd ends eight seconds after each of four starts, and then stays up",
 		Fault: bed.Fault{
 			Pod:   victim(40, "drain", "3600"),
-			Break: bed.OnNode(strings.Replace(ends, "TIMES", "4", 1)),
+			Break: bed.OnNode(ends(4, 8)),
 		},
 	}
 }

@@ -48,7 +48,7 @@ mv /etc/containerd/runsc.toml.$$ /etc/containerd/runsc.toml`), func(ctx context.
 func ofGVisor(name, story string, spec corev1.PodSpec) bed.Scenario {
 	class := gvisorClass
 	spec.RuntimeClassName = &class
-	return bed.Scenario{Name: name, Story: story, Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}}, Fault: bed.Fault{Pod: spec, Prepare: installGVisor}}
+	return bed.Scenario{Name: name, Story: story, Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, Hungry: true}, Fault: bed.Fault{Pod: spec, Prepare: installGVisor}}
 }
 
 // findSentry is a shell script that finds the pod's processes of gVisor on the node: the one that is

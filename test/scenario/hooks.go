@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -362,8 +363,8 @@ func preStopAnswered() bed.Scenario {
 }
 
 // Draining is a pod of another name that drains for long inside its grace period.
-func Draining(name string) bed.Scenario {
+func Draining(name string, grace, seconds int64) bed.Scenario {
 	s := inGraceDrains()
-	s.Name, s.Pod = name, victim(400, "drain", "150")
+	s.Name, s.Pod = name, victim(grace, "drain", strconv.FormatInt(seconds, 10))
 	return s
 }

@@ -80,7 +80,7 @@ func kubeletStarved() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletLate",
 			Family: "Starved",
-			Says: []string{"it gets no CPU time. Most is used by cgroup system.slice/kubelet.service",
+			Says: []string{"it gets no CPU time. Most is used by other processes in its own cgroup system.slice/kubelet.service",
 				"Seen: waited for a CPU at least 20 times as long as they ran (schedstat)", "Fix: The kubelet then stops the pod by itself"},
 			Force: "no",
 		},

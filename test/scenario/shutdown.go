@@ -25,7 +25,7 @@ func throttledCPU() bed.Scenario {
 	return bed.Scenario{
 		Name:  "throttled-cpu",
 		Story: "the program has work to do before it ends, and a quota of a hundredth of a processor",
-		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2}},
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2}, Hungry: true},
 		Fault: bed.Fault{
 			Pod: victim(60, "burn", "60"),
 			// Not from the start: throttled so, the program would take a minute to
@@ -46,7 +46,7 @@ func throttledMemory() bed.Scenario {
 	return bed.Scenario{
 		Name:  "throttled-memory",
 		Story: "the program needs memory to end, and memory.high is below what it has",
-		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2}},
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2}, Hungry: true},
 		Fault: bed.Fault{
 			Pod:   victim(60, "allocate", "64"),
 			Break: onFirst(ready + lived + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
@@ -69,7 +69,7 @@ func coreDump() bed.Scenario {
 	return bed.Scenario{
 		Name:  "core-dump",
 		Story: "the program crashes when it is asked to stop, and what takes its core dump is slow",
-		Place: bed.Place{Needs: []bed.Need{bed.Sysctl}},
+		Place: bed.Place{Needs: []bed.Need{bed.Sysctl}, Hungry: true},
 		Fault: bed.Fault{
 			Pod: victim(60, "dump", "64"),
 			Prepare: bed.OnNode(`mkdir -p ` + dir + `

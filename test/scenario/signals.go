@@ -21,7 +21,7 @@ func signals() []bed.Scenario {
 		shellPID1(), sleepPID1(), loopsShortly(), readsBetween(), dashLoops(),
 		noTrap("bash-no-trap", bed.ProgramsImage, "bash"),
 		noTrap("dash-no-trap", bed.ProgramsImage, "dash"),
-		initNoTrap(), noTrapBeside(),
+		initNoTrap(), noTrapBeside(), noTrapOverPipeline(), noTrapBesideCron(), tailOverDaemon(),
 		entrypoint("ash-entrypoint", "docker-entrypoint.sh"), entrypoint("ash-script", "run"), shellExecutes(), pythonNoHandler(), nodeNoHandler(),
 		handlesTERM(), handlesTERMInPython(), handlesTERMInNode(), handlesTERMInJava(),
 
@@ -147,7 +147,7 @@ func noTrap(name, image, shell string) bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ShellPID1NoTrap",
-			Says:  []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
+			Says:  []string{"container main", "shell " + shell, "SIGTERM", "none of its programs receives it"},
 			When:  bed.InGrace,
 		},
 	}
@@ -186,6 +186,62 @@ func noTrapBeside() bed.Scenario {
 	s.Starting = true
 	s.Break = onFirst("until p=$(first) && child $p >/dev/null; do sleep 1; done\n" + known)
 	return s
+}
+
+// noTrapOverPipeline has a program that writes to a filter, with which exec does not help.
+func noTrapOverPipeline() bed.Scenario {
+	return bed.Scenario{
+		Name:  "dash-no-trap-pipeline",
+		Story: "a shell is PID 1, runs a Python program that writes to tee, and keeps SIGTERM from it",
+		Fault: bed.Fault{
+			Pod:   pod(40, bed.ProgramsImage, "dash", "-c", "python3 -c 'import time; time.sleep(1e5)' | tee /log"),
+			Break: onFirst("until has SigCgt 2 $(child $p); do sleep 1; done\n" + known),
+			Proof: noHandler + `[ "$(cat /proc/$(child $p)/comm)" = python3 ]`,
+		},
+		Want: bed.Want{
+			Cause: "ShellPID1NoTrap",
+			Says:  []string{"container main", "shell dash", "SIGTERM", "python3 never receives it", "exec PROGRAM > >(tee FILE) 2>&1"},
+			When:  bed.InGrace,
+		},
+	}
+}
+
+// noTrapBesideCron has a daemon that was started first, and is not the program.
+func noTrapBesideCron() bed.Scenario {
+	return bed.Scenario{
+		Name:  "no-trap-beside-cron",
+		Story: "a shell is PID 1, has started cron as a daemon, and keeps SIGTERM from nginx in its foreground",
+		Fault: bed.Fault{
+			Pod: pod(40, bed.ServersImage, "sh", "-c", "cron; nginx -c /everyday/nginx.conf; true"),
+			Break: onFirst(`until for t in $(tasks); do [ "$(cat /proc/$t/comm)" = nginx ] && has SigCgt 15 $t && break; done; do sleep 1; done
+` + known),
+			Proof: noHandler,
+		},
+		Want: bed.Want{
+			Cause: "ShellPID1NoTrap",
+			Says:  []string{"container main", "shell sh", "SIGTERM", "nginx never receives it", "start nginx with exec in the script"},
+			When:  bed.InGrace,
+		},
+	}
+}
+
+// tailOverDaemon has a program that serves beside PID 1, to which nobody can give a handler.
+func tailOverDaemon() bed.Scenario {
+	return bed.Scenario{
+		Name:  "tail-over-daemon",
+		Story: "a script has started a Python program as a daemon and replaced itself with tail, which is PID 1 and has no handler for SIGTERM",
+		Fault: bed.Fault{
+			Pod: pod(40, bed.ProgramsImage, "dash", "-c", inDaemon("import time; time.sleep(1e5)")+"exec tail -f /dev/null"),
+			Break: onFirst(`until [ "$(cat /proc/$p/comm)" = tail ] && has SigIgn 13 $(child $p); do sleep 1; done
+` + known), // Python ignores SIGPIPE when it has started
+			Proof: noHandler + `[ "$(cat /proc/$(child $p)/comm)" = python3 ]`,
+		},
+		Want: bed.Want{
+			Cause: "SignalDroppedByPID1",
+			Says:  []string{"container main", "tail", "SIGTERM", "start python3 in the foreground, with exec and without tail"},
+			When:  bed.InGrace,
+		},
+	}
 }
 
 // loopsShortly is a shell that a reading often finds between two programs: it stays the same verdict.
@@ -378,7 +434,7 @@ func entrypoint(name, file string) bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ShellPID1NoTrap",
-			Says:  []string{"container main", "shell " + comm, "SIGTERM", "sleep"},
+			Says:  []string{"container main", "shell " + comm, "SIGTERM", "none of its programs receives it"},
 			When:  bed.InGrace,
 		},
 	}

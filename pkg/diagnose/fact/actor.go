@@ -164,6 +164,24 @@ func csi(p *View) map[string]Actor {
 	return out
 }
 
+// Unable returns the first of those between the deletion and a signal that does not act, one first of which it is known since when, and its name; ""
+// when nothing is seen that keeps one of them from its work: the kubelet, containerd, the shim and a command of the runtime that is under way.
+func (a *Actors) Unable() (name string, idle Actor) {
+	for _, each := range []struct {
+		name string
+		Actor
+	}{{"the kubelet", a.Kubelet}, {"containerd", a.Containerd}, {"its shim", a.Shim}, {"runc", a.Runc}} {
+		switch each.State {
+		case Gone, Stopped, Stuck, Silent:
+			if name == "" || idle.Since.IsZero() {
+				name, idle = each.name, each.Actor
+			}
+		case Restarted, Unseen, Acts:
+		}
+	}
+	return name, idle
+}
+
 // ActsOnDeletions reports whether nothing is seen for which the kubelet may do nothing about any pod that is deleted.
 func (a Actor) ActsOnDeletions() bool {
 	return a.State != Gone && a.State != Stuck && a.State != Silent

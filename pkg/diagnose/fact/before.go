@@ -8,8 +8,9 @@ import (
 )
 
 // steady is for how long a program must have had the same dispositions before the
-// deletion, to have set up all handlers that it ever has.
-const steady = 20 * time.Second
+// deletion, to have set up all handlers that it ever has. nodeagent reads a pod that is as young
+// often enough that its last readings are no further apart.
+const steady = 15 * time.Second
 
 // unrefreshed is how old the last reading from before the deletion may be for that.
 const unrefreshed = 15 * time.Minute

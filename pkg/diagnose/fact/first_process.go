@@ -217,34 +217,6 @@ func (fp FirstProcess) Runs(exe string) bool {
 	return fp.Leader.Probe != nil && fp.Leader.Probe.Exe == exe
 }
 
-// sideshows are programs that serve nobody, which scripts run beside the one that
-// does.
-var sideshows = map[string]bool{"sleep": true, "tail": true, "cat": true, "tee": true, "logger": true}
-
-// Sideshow reports whether a program of that name serves nobody: a script runs it beside the one that does, or in a loop.
-func Sideshow(comm string) bool { return sideshows[comm] }
-
-// MainChild returns the child that can be expected to be what the container is there
-// for: the oldest one that is no sideshow, else the oldest; nil when there is none.
-func (fp FirstProcess) MainChild() *evidence.Task {
-	var main *evidence.Task
-	for _, c := range fp.Children {
-		if main == nil || sideshows[main.Comm] && !sideshows[c.Comm] || sideshows[main.Comm] == sideshows[c.Comm] && older(c, main) {
-			main = c
-		}
-	}
-	return main
-}
-
-// older reports whether a process was started before another one; where that is not
-// known, by their numbers.
-func older(a, b *evidence.Task) bool {
-	if a.Probe == nil || b.Probe == nil || a.Probe.Start == b.Probe.Start {
-		return a.PID < b.PID
-	}
-	return a.Probe.Start < b.Probe.Start
-}
-
 // Program returns the name of what the process runs. The container's own name
 // for it says most, unless the process has executed another program since.
 func (fp FirstProcess) Program() string {

@@ -32,6 +32,17 @@ func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bo
 	return hook, !shell
 }
 
+// OnlySleeps reports whether a preStop hook that runs waits for nothing but time: it is sleep(1), or a shell over one that has
+// run for half of the hook's time, and so is none of a loop.
+func OnlySleeps(p *View, c *evidence.Container, hook *evidence.Task) bool {
+	if c.PreStopOnlySleeps || hook.Comm == "sleep" {
+		return true
+	}
+	below := Assemble(p, c, hook).living()
+	return Shell(hook) && len(below) == 1 && below[0].Comm == "sleep" && !below[0].Started().IsZero() &&
+		2*p.Time.Sub(below[0].Started()) >= p.Time.Sub(hook.Started())
+}
+
 // executed returns the processes that the shim has started in a container and that live, but for its first one.
 func executed(p *View, c *evidence.Container, first int) []*evidence.Task {
 	shim := firstShim(p)
@@ -249,7 +260,7 @@ func HookLeft(p *View, c *evidence.Container) time.Duration {
 	if !c.PreStop || !over || c.PreStopSleep == 0 && c.HookSeen.IsZero() {
 		return 0 // nor where the hook was never seen
 	}
-	return max(p.Kill.At.Sub(since), MinimumGrace).Round(time.Second)
+	return min(max(p.Kill.At.Sub(since), MinimumGrace), Grace(p)).Round(time.Second)
 }
 
 // ProbeTimeout is for how long a request must have had no answer, to be no probe's: of a pod with a

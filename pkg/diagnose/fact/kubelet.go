@@ -104,7 +104,7 @@ func HeardAfter(p *View, t time.Time) bool {
 }
 
 // untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
-// would do its part: every container runs and is said to, containerd and the shim answer, and no
+// would do its part: a container runs, every one is as its status says, containerd and the shim answer, and no
 // command of the runtime is under way.
 func untouched(p *View) bool {
 	if !RuntimeIdle(p) {
@@ -112,15 +112,23 @@ func untouched(p *View) bool {
 	}
 	apps := 0
 	for i := range p.Containers {
-		c := &p.Containers[i]
-		if c.Kind == evidence.App {
+		switch c := &p.Containers[i]; {
+		case c.Kind != evidence.App, Rests(p, c):
+		case c.State == evidence.StateRunning && c.Running && c.Exit == nil:
 			apps++
-			if c.State != evidence.StateRunning || !c.Running || c.Exit != nil {
-				return false
-			}
+		default:
+			return false
 		}
 	}
 	return apps > 0
+}
+
+// Rests reports whether a container does not run, and its status says that it had ended before the deletion, or that the kubelet waits before it
+// starts it again.
+func Rests(p *View, c *evidence.Container) bool {
+	ended := c.Exit != nil && !c.Waiting && c.Exit.At.Before(p.DeletionRequested)
+	return (c.ID == "" || c.State == evidence.StateExited) && !c.Running && (ended || c.BackedOff) &&
+		!slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return c.ID != "" && t.Container == c.ID })
 }
 
 // RuntimeIdle reports whether containerd and the pod's shim answer and nothing is under way there

@@ -35,13 +35,8 @@ func (fp FirstProcess) Lingers(p *View) *Lingering {
 	if c := fp.runsSince(p); c != nil {
 		return &Lingering{Task: c, Alike: 1, Awaited: len(fp.Children) == 1 || fp.Runs("dash") || fp.Runs("busybox"), New: true}
 	}
-	l := &Lingering{Awaited: len(fp.Children) == 1 && waitsForChildren(fp.Leader)}
-	var all []*evidence.Task
-	for _, c := range fp.Children {
-		if c.Container == fp.Container.ID && lives(c) && !sideshows[c.Comm] && (l.Awaited || !reads(c)) {
-			all = append(all, c)
-		}
-	}
+	l := &Lingering{Awaited: fp.awaitsOne()}
+	all := slices.DeleteFunc(fp.programs(), func(c *evidence.Task) bool { return !l.Awaited && reads(c) })
 	// What ignores the signal by design, as PostgreSQL's checkpointer, is not what is waited for where there is another one.
 	ignoring := func(c *evidence.Task) bool { return c.Ignored.Has(fp.Container.StopSignal) }
 	if slices.ContainsFunc(all, func(c *evidence.Task) bool { return !ignoring(c) }) {
@@ -84,12 +79,6 @@ func meets(fp FirstProcess) Reception {
 	return ReceptionUnknown
 }
 
-// reads reports whether a process waits for something to read. One that its parent writes to, such as rotatelogs, awk and
-// the resource tracker of Python, ends when that has ended.
-func reads(t *evidence.Task) bool {
-	return t.Threads == 1 && t.Probe != nil && t.Probe.Syscall == "read"
-}
-
 // runsSince returns the only child that a shell has started since the deletion, as its trap does, and that has run for a
 // quarter of the grace period; nil when there is none. What was not there before the deletion, and started after it by
 // the node's clock, is new: the trap starts it immediately.
@@ -97,16 +86,7 @@ func (fp FirstProcess) runsSince(p *View) *evidence.Task {
 	if !Shell(fp.Leader) || !waitsForChildren(fp.Leader) {
 		return nil
 	}
-	var found *evidence.Task
-	for _, c := range fp.Children {
-		if c.Container != fp.Container.ID || !lives(c) || !mayBeNew(p, c) {
-			continue
-		}
-		if found != nil {
-			return nil
-		}
-		found = c
-	}
+	found := only(fp.living(), func(c *evidence.Task) bool { return mayBeNew(p, c) })
 	if found == nil || p.Time.Sub(found.Probe.Started) < max(Grace(p)/4, LeastStill) {
 		return nil
 	}
@@ -116,44 +96,6 @@ func (fp FirstProcess) runsSince(p *View) *evidence.Task {
 // mayBeNew reports whether a process may have been started after the request for deletion, by clocks that may differ.
 func mayBeNew(p *View, t *evidence.Task) bool {
 	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-ClockSkew))
-}
-
-// maxLine bounds how many processes of which each runs the next one are gone through.
-const maxLine = 8
-
-// lastInLine returns the last one of a line of processes, of which each has nothing to do but to wait for the next: a
-// shell, one that sleeps in a system call that waits for children, and one of a single thread that has given the next one
-// a process group of its own, as a supervisor does. One that ignores the signal is the last, but for a shell.
-func lastInLine(p *View, t *evidence.Task, sig evidence.Signal) *evidence.Task {
-	for range maxLine {
-		var next *evidence.Task
-		for i := range p.Tasks {
-			c := &p.Tasks[i]
-			switch {
-			case !c.Leader() || c.PPID != t.PID || c.Container != t.Container || !lives(c) || sideshows[c.Comm]:
-			case next != nil:
-				return t
-			default:
-				next = c
-			}
-		}
-		supervised := next != nil && t.Threads == 1 && next.Probe != nil && next.Probe.Group == next.PID
-		if next == nil || t.State != evidence.Sleeping || !Shell(t) && t.Ignored.Has(sig) || !Shell(t) && !waitsForChildren(t) && !supervised {
-			return t
-		}
-		t = next
-	}
-	return t
-}
-
-// waitsForChildren reports whether a task sleeps in a system call that returns when a child has ended.
-func waitsForChildren(t *evidence.Task) bool {
-	return t.Probe != nil && (t.Probe.Syscall == "wait4" || t.Probe.Syscall == "waitid")
-}
-
-// lives reports whether a process has neither ended nor been killed.
-func lives(t *evidence.Task) bool {
-	return t.State != evidence.Zombie && t.State != evidence.Dead && !Dying(t)
 }
 
 // startedSince reports whether a process is known to have been started after the request for deletion.
@@ -167,12 +109,19 @@ func (fp FirstProcess) MayPutTrapOff(p *View) bool {
 	return fp.WaitsForOldChild(p) && fp.Receives(fp.Container.StopSignal) != Took
 }
 
-// KeepsTrapOff returns the child for which such a shell puts its trap off, unless that is in the background; nil where the
-// trap has run: the shell has started another child since the deletion, which it does not before its trap, or it may
-// have a trap for EXIT, which does not wait.
-func (fp FirstProcess) KeepsTrapOff(p *View) *evidence.Task {
+// KeepsTrapOff returns the program for which such a shell puts its trap off, unless that is in the background, and whether it
+// writes to a filter; nil where the trap has run: the shell has started another child since the deletion, which it does not
+// before its trap, or it may have a trap for EXIT, which does not wait.
+func (fp FirstProcess) KeepsTrapOff(p *View) (program *evidence.Task, role Role) {
 	if !fp.MayPutTrapOff(p) || trapsExit(fp.Leader) || slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool { return mayBeNew(p, c) }) {
-		return nil
+		return nil, Unnamed
 	}
-	return fp.MainChild()
+	if program, role = fp.Main(p); program != nil {
+		return program, role
+	}
+	all := fp.programs()
+	if len(all) == 0 {
+		all = fp.Children
+	}
+	return slices.MaxFunc(all, byAge), role
 }

@@ -127,12 +127,18 @@ func SilentForLong(p *View, since, asked time.Time) bool {
 const shimAskedAgain = 3*time.Minute + 15*time.Second
 
 // ShimPatience returns after what time it is known whether a silent shim hangs, which is when it is asked for the first time after
-// it has been silent for long. One of gVisor's may wait for the sentry, and that for what is slow.
+// it has been silent for long (SilentForLong), from when something has last changed. One of gVisor's may wait for the sentry, and that
+// for what is slow.
 func ShimPatience(p *View) time.Duration {
 	if UnderGVisor(p) {
 		return Answer.Pressed + shimAskedAgain
 	}
-	return Answer.With(p) + shimAskedAgain
+	silent := Answer.With(p)
+	if s := p.Node.Pressure; s != nil && !s.StarvedUntil.IsZero() {
+		after := s.StarvedUntil.Add(Answer.Usual).Sub(Latest(p.Deadline, Unchanged(p)))
+		silent = min(Answer.Pressed, max(silent, after))
+	}
+	return silent + shimAskedAgain
 }
 
 // StepPatience returns how long a step of the kubelet may take. One that has lost the API server may find it

@@ -45,24 +45,6 @@ func mayBlock(t *evidence.Task, shell bool, sig evidence.Signal) bool {
 	return t.Blocked.Has(sig) && (!shell || !t.Blocked.Has(evidence.SIGSEGV))
 }
 
-// ShellOverChild reports whether the process is a shell that runs a program.
-func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp.Children) > 0 }
-
-// ShellBetween reports whether the process is a shell that has run a program, since the deletion or ever before, and runs
-// none in this reading. It is between two of them, as in a loop, or goes on alone: which one can take long to show, since
-// a loop may wait in a command of the shell's own, as in read -t.
-func (fp FirstProcess) ShellBetween() bool {
-	t := fp.Leader
-	return Shell(t) && len(fp.Children) == 0 && (t.HadChild || t.Probe != nil && t.Probe.Reaped > 0)
-}
-
-// RunsInTurn reports whether the process is a shell over a child that it has started since the deletion, as in a loop: the
-// next reading may show another one.
-func (fp FirstProcess) RunsInTurn(p *View) bool {
-	child := fp.MainChild()
-	return Shell(fp.Leader) && child != nil && child.Probe != nil && child.Probe.Started.After(p.DeletionRequested)
-}
-
 // Foreground returns the child that a shell waits for in its foreground, and
 // that can be expected to outlive the grace period; nil when there is none, or
 // when the evidence leaves a doubt. It is proved where the kind of shell leaves

@@ -175,21 +175,23 @@ func (fp FirstProcess) HandledInstead() evidence.Signal {
 // the signal: dumb-init, and tini -g, send it to the whole process group, and a script
 // may ignore it to outlive the program that it has started.
 func heardBelow(p *View, t *evidence.Task, sig evidence.Signal) bool {
+	return slices.ContainsFunc(Below(p, t), func(c *evidence.Task) bool { return !c.Ignored.Has(sig) || c.Caught&asking != 0 })
+}
+
+// Below returns the descendants of a process in the same container that have not ended.
+func Below(p *View, t *evidence.Task) (out []*evidence.Task) {
 	below := map[int]bool{t.PID: true}
 	for grown := true; grown; {
 		grown = false
 		for i := range p.Tasks {
 			c := &p.Tasks[i]
-			if !c.Leader() || below[c.PID] || !below[c.PPID] || c.Container != t.Container || c.State == evidence.Zombie {
-				continue
+			if c.Leader() && !below[c.PID] && below[c.PPID] && c.Container == t.Container && c.State != evidence.Zombie {
+				out = append(out, c)
+				below[c.PID], grown = true, true
 			}
-			if !c.Ignored.Has(sig) || c.Caught&asking != 0 {
-				return true
-			}
-			below[c.PID], grown = true, true
 		}
 	}
-	return false
+	return out
 }
 
 // A Deaf is a process that a small init hands its signals to and that does not
@@ -197,9 +199,10 @@ func heardBelow(p *View, t *evidence.Task, sig evidence.Signal) bool {
 type Deaf struct {
 	Child *evidence.Task
 	// Why is Ignored; Blocked; or Caught, by a shell that puts its trap off until
-	// the program in its Foreground has ended.
+	// the program in its Foreground has ended, which may be Piped.
 	Why        Reception
 	Foreground *evidence.Task
+	Piped      bool
 }
 
 // DeafChild returns the child of a forwarding init that does not act on the stop
@@ -226,6 +229,9 @@ func (fp FirstProcess) DeafChild(p *View) *Deaf {
 		// One that handles the signal may have been sent it with its group, as by
 		// dumb-init, and tini -g, and need some time.
 		if d.Foreground, _ = child.Foreground(p); d.Foreground != nil && !d.Foreground.Caught.Has(sig) {
+			if program, role := child.Main(p); role == Piped {
+				d.Foreground, d.Piped = program, true
+			}
 			return d
 		}
 	}

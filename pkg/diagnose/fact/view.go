@@ -69,8 +69,10 @@ func (d *Delivery) See(p *View) {
 type Kill struct {
 	// Began is when the kubelet has begun to stop the pod, as far as is known: when its deletion was requested, or later.
 	Began time.Time
-	// At is when it has the pod killed: at the deadline, or later by as much as it has begun late.
-	At time.Time
+	// At is when it has the pod killed: at the deadline, or later by as much as it has begun late. Latest says that it may be sooner:
+	// whether it heard of the deletion when the node became Ready again, or before, is not known, nor what one that was started anew gives.
+	At     time.Time
+	Latest bool
 	// Known reports whether the kubelet goes by the pod's deadline, as far as is
 	// seen. One that was started anew since the deletion gives the whole grace period once
 	// more, and keeps to the first of two deletions; and one that has begun late gives all of it.
@@ -83,7 +85,8 @@ type Kill struct {
 	// Late is how much later than at the deadline the kubelet may have the pod killed, and Still for how long the pod may stand
 	// still before that: a kubelet that was started anew waits for the whole grace period again, as it does after a postStart
 	// hook, or what else it was at before, and for programs that live when containerd was started anew. What waits so may have been
-	// deleted hours before, and stands still for no longer than the grace period.
+	// deleted hours before, and stands still for no longer than the grace period. Where nothing is left to kill, nobody waits: Late ends
+	// with the last of these starts, and Still is 0.
 	Late, Still time.Duration
 }
 
@@ -91,26 +94,46 @@ type Kill struct {
 func (k *Kill) See(p *View) {
 	anew, late, heard := beganAnew(p), beganLate(p), heardAgain(p)
 	k.Began = p.DeletionRequested.Add(late)
+	k.Latest = max(heard, anew) > KillLatency
 	k.At, k.Stayed, k.Known = p.Deadline, anew == 0, !p.DeadlineUnsure && anew == 0 && late <= KillLatency
-	if late > KillLatency {
-		k.At = p.Deadline.Add(late)
+	if after := max(late, heard, anew); after > KillLatency {
+		k.At = p.Deadline.Add(after)
 	}
 	k.Late = max(anew, askedAnew(p), late, heard)
-	k.Still = min(k.Late, Grace(p))
-	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
+	left := leftToKill(p)
+	if left {
+		k.Still = min(k.Late, Grace(p))
+	} else {
+		k.Late = max(0, k.Late-Grace(p))
+	}
+	// When the kubelet was through with a start is known from Kubernetes 1.34 on.
+	mayStart := startsUp(p) || left && p.StopAwaitedUntil.IsZero()
+	if mayStart && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
 		k.Late, k.Still = k.Late+Grace(p), k.Still+Grace(p)
 	}
 	switch {
 	case p.Mirror:
 	case len(p.Plugins) > 0 && len(AppTasks(p)) == 0 && p.Overdue() >= KillLatency:
 		k.Done = true // its network is taken down, which comes after that
-	case k.Known && !p.StopAwaited && heard <= KillLatency && p.Overdue() >= KillLatency:
+	case k.Known && !k.Latest && !p.StopAwaited && p.Overdue() >= KillLatency:
 		k.Done = true
 	case late > KillLatency && !p.DeadlineUnsure && k.Stayed && p.Overdue() >= late+2*KillLatency: // between two readings
 		k.Done = true
 	default:
 		k.Done = p.Overdue() >= k.Late+StepPatience(p)
 	}
+}
+
+// leftToKill reports whether a program of the pod may live that has not been killed: only for such a one does the kubelet wait. Those in a kernel
+// of their own are not seen.
+func leftToKill(p *View) bool {
+	if Missing(p, evidence.Processes) {
+		return !p.ContainersEnded()
+	}
+	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.State == evidence.StateRunning && Sandboxed(&c) }) {
+		return true
+	}
+	return slices.ContainsFunc(AppTasks(p), func(t *evidence.Task) bool { return !Dying(t) })
 }
 
 // beganAnew returns how long after the request for deletion the kubelet was started; 0
@@ -128,7 +151,7 @@ func beganAnew(p *View) time.Duration {
 // the whole grace period. What has been killed waits for none.
 func askedAnew(p *View) time.Duration {
 	since := p.Node.Containerd.ConnectedSince
-	if since.IsZero() || !slices.ContainsFunc(AppTasks(p), func(t *evidence.Task) bool { return !Dying(t) }) {
+	if since.IsZero() || !leftToKill(p) {
 		return 0
 	}
 	return max(0, since.Sub(p.DeletionRequested))

@@ -13,6 +13,10 @@ import (
 // their work for some seconds, and retry later what failed.
 const controllerLatency = 15 * time.Second
 
+// batchLatency is that of the controllers that have many pods at once to count: the Job controller and Kueue. kube-controller-manager
+// sends 20 requests a second by default (clientConnection.qps), and a Job may have thousands of pods.
+const batchLatency = 2 * time.Minute
+
 // The variants of FinalizersPending: which controller's finalizer it is, or that
 // there are several.
 const (
@@ -128,7 +132,8 @@ var FinalizersPending = &diagnose.Rule{
 			"If the answer is that the pod is invalid, a webhook or an admission plugin changes a field that must not change.",
 		Evidence: []string{
 			"metadata.finalizers is not empty, status.phase is terminal, and metadata.deletionGracePeriodSeconds is 0.",
-			"For fifteen seconds, the node has had no mount, volume directory, cgroup or running container of the pod.",
+			"For fifteen seconds, the node has had no mount, volume directory, cgroup or running container of the pod. " +
+				"For two minutes, if a finalizer is that of the Job controller or of Kueue, which count many pods together.",
 			"A single finalizer was set by the manager in metadata.managedFields: a name that any client may give itself.",
 			"If something has rejected nodeagent's own update of the pod's status since only the finalizer was left, it is named. " +
 				"Many rules cover all updates of pods, but this one may not check those of the controller.",
@@ -191,14 +196,16 @@ var FinalizersPending = &diagnose.Rule{
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		// Until the first reading that showed only the finalizer, the node had work left.
-		if len(p.Finalizers) == 0 || p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency ||
-			len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) > 0 {
+		if len(p.Finalizers) == 0 || p.UnchangedSince.IsZero() || len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) > 0 {
 			return diagnose.Result{}
 		}
 		for _, c := range p.Containers {
 			if c.State == evidence.StateRunning || c.State == evidence.StateUnknown {
 				return diagnose.Result{}
 			}
+		}
+		if patience := latency(p.Finalizers); p.Time.Sub(p.UnchangedSince) < patience {
+			return diagnose.Undecided(diagnose.Waits(p.UnchangedSince, patience, diagnose.Slow))
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Finalizers: p.Finalizers}}
 		if len(p.Finalizers) > 1 {
@@ -219,4 +226,14 @@ var FinalizersPending = &diagnose.Rule{
 		}
 		return diagnose.Found(f)
 	},
+}
+
+// latency is for how long the controllers of some finalizers may take.
+func latency(finalizers []string) time.Duration {
+	for _, f := range finalizers {
+		if known := knownFinalizers[f]; known == jobTracking || known == kueue {
+			return batchLatency
+		}
+	}
+	return controllerLatency
 }

@@ -71,13 +71,13 @@ var MirrorPodDeleted = &diagnose.Rule{
 	},
 }
 
-// runsOn reports whether all containers of the app run, and none of their processes has
+// runsOn reports whether all containers of the app run, but for those that rest, and none of their processes has
 // been killed.
 func runsOn(p *fact.View) bool {
 	live := 0
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.Kind != evidence.App {
+		if c.Kind != evidence.App || fact.Rests(p, c) {
 			continue
 		}
 		if c.State != evidence.StateRunning {

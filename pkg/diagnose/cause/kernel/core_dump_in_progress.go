@@ -44,8 +44,8 @@ var CoreDumpInProgress = &diagnose.Rule{
 			"Not reported for a process that was executed in the container (kubectl exec): the container does not wait for it.",
 		},
 		Remedy: "{calm}" +
-			"Find out why {comm} crashes while the pod stops. Then send core dumps to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
-			"or give the pod a longer terminationGracePeriodSeconds.",
+			"Find out why {comm} crashes while the pod stops. Then send core dumps to faster storage, make them smaller (LimitCORE= of containerd's unit, " +
+			"ulimit -c in the image's entrypoint), or give the pod a longer terminationGracePeriodSeconds.",
 		Danger: "Do not rely on a core dump that SIGKILL cut off: it is incomplete. A force delete does not speed this up.",
 		Quiet:  true,
 	},

@@ -80,11 +80,11 @@ var KubeletDisconnected = &diagnose.Rule{
 		case p.Delivery.DeletionNotReceived:
 			f.Variants = []string{untold}
 		case len(fact.AppTasks(p)) > 0 || p.CNI.State != fact.Unseen || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
-			return diagnose.Result{} // something may be in progress for it
+			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow)) // something may be in progress for it
 		case fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)):
-			return diagnose.Result{} // it could have written so, and has not
+			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow)) // it could have written so, and has not
 		case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.BackedOff }):
-			return diagnose.Result{} // it may be about to start it again
+			return diagnose.Undecided(diagnose.Seen(p, diagnose.Retry)) // it may be about to start it again
 		}
 		if explains(p, len(f.Variants) > 0) && strings.HasPrefix(p.Node.Kubelet.Health, evidence.TokenRefused) {
 			f.Confidence = diagnose.Proved

@@ -15,6 +15,9 @@ const (
 	watchLost = "WatchLost"
 )
 
+// ownGroup is the variant of Starved in which the kubelet's own control group has what uses the processors.
+const ownGroup = "OwnGroup"
+
 // KubeletLate is a kubelet that runs and has not begun to stop a pod that is past its deadline. From Kubernetes 1.34 on the kubelet writes into the
 // pod's status which generation of the pod it acts upon, and a deletion raises the generation (SyncTerminatingPod and generateAPIPodStatus,
 // pkg/kubelet).
@@ -35,6 +38,7 @@ var KubeletLate = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
 				{Variant: throttled, Text: ": the CPU limit of its cgroup {group} ({cpulimit}) throttles it"},
+				{Variant: ownGroup, Text: ": it gets no CPU time. Most is used by other processes in its own cgroup {group}"},
 				{Variant: starved, Text: ": it gets no CPU time. Most is used by {users}"},
 				{Variant: starved, Text: ": it gets no CPU time"},
 				{Variant: watchLost, Text: ", nor any other pod deleted since {since}: it probably no longer hears of deletions"},
@@ -48,6 +52,16 @@ var KubeletLate = &diagnose.Rule{
 				{Text: "The kubelet runs, the Node is Ready, and nothing is in progress for the pod"},
 			},
 			"units": {units},
+			"ease": {
+				{Variant: ownGroup, Text: "top shows which process in the kubelet's own cgroup uses the CPU; end that one, not the kubelet's unit"},
+				{Text: "top shows what uses the CPU; limit or end that"},
+			},
+			"find": {
+				{Variant: ownGroup, Text: "Find the process in the kubelet's own cgroup that uses it up: on the node, top. The kubelet has started it, as it does " +
+					"mkfs, fsck, mount helpers and credential plugins. End that process, not the kubelet's unit"},
+				{Text: "Find what uses it up: on the node top, or kubectl top pod -A --sort-by=cpu. " +
+					"Limit that (limits.cpu of the pod), or ask its owner to end it"},
+			},
 		},
 		Seen: []string{
 			"The pod's metadata.generation is newer than its status.observedGeneration",
@@ -88,9 +102,8 @@ var KubeletLate = &diagnose.Rule{
 		}, {
 			Name:    starved,
 			Meaning: "Other processes leave no CPU time to the kubelet.",
-			First:   "on the node: top shows what uses the CPU; limit or end that. The kubelet then stops the pod by itself",
-			Remedy: "Find what uses it up: on the node top, or kubectl top pod -A --sort-by=cpu. " +
-				"Limit that (limits.cpu of the pod), or ask its owner to end it. The kubelet then stops the pod by itself; it needs no restart. " +
+			First:   "on the node: {ease}. The kubelet then stops the pod by itself",
+			Remedy: "{find}. The kubelet then stops the pod by itself; it needs no restart. " +
 				"So that it does not happen again, reserve CPU for the system (kubeReserved and systemReserved of the kubelet).",
 		}, {
 			Name: watchLost,
@@ -167,6 +180,12 @@ func noProcessor(p *fact.View, f *diagnose.Finding) bool {
 		return false
 	}
 	f.Family = starved
+	// Where the kubelet is part of another program, as in K3s, containerd and the shims are in its group.
+	alone := p.Node.Kubelet.Process != nil && p.Node.Kubelet.Process.Comm == "kubelet"
+	if len(c.Users) > 0 && c.Users[0].Own && c.Users[0].Millis >= littleUse && alone {
+		f.Variants, f.Objects.Cgroup = []string{ownGroup}, c.Users[0].Group
+		return true
+	}
 	for _, u := range c.Users {
 		if u.Millis >= littleUse && u.Millis*2 >= c.Users[0].Millis {
 			f.Objects.Users = append(f.Objects.Users, diagnose.User{Pod: u.Pod, PodUID: u.PodUID, Cgroup: u.Group})

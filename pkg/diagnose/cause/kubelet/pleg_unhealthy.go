@@ -126,17 +126,17 @@ var PLEGUnhealthy = &diagnose.Rule{
 		case p.Delivery.LoopStalledBefore:
 			f.Confidence, f.Variants = diagnose.Proved, []string{unread}
 		case fact.Missing(p, evidence.Containers, evidence.Shims):
-			return diagnose.Result{}
+			return diagnose.Undecided(diagnose.NotRead(p, evidence.Containers))
 		case len(fact.AppTasks(p)) > 0:
 			if !p.Kill.Known || p.DeletionRequested.Before(g.Active) || !p.Delivery.NoStopSeen {
-				return diagnose.Result{}
+				return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow))
 			}
 			f.Variants = []string{waits}
 		case !p.ContainersEnded() || !endedAfter(p, g.Active.Add(listClock)) || g.Said.Sub(p.UnchangedSince) < fact.Restart:
-			return diagnose.Result{} // it may be about something else, or has had its list
+			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow)) // it may be about something else, or has had its list
 		}
 		if f.Family, f.Objects.List = failing(p, g); f.Family == "" && undecided(p, g) {
-			return diagnose.Result{}
+			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow))
 		}
 		return diagnose.Found(f)
 	},

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -62,6 +63,7 @@ var PreStopHookRunning = &diagnose.Rule{
 			"asked": {{Variant: diagnose.Gone, Text: " The hook itself may have asked the program to stop earlier."}, {Text: ""}},
 			"shorten": {
 				{Variant: sleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above it"},
+				{Variant: onlySleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above it"},
 				{Variant: requests, Text: "let port {port} respond in time or raise terminationGracePeriodSeconds"},
 				{Text: "let the hook give up in time (timeout(1)) or raise terminationGracePeriodSeconds"},
 			},
@@ -70,6 +72,11 @@ var PreStopHookRunning = &diagnose.Rule{
 				{Variant: sleeps, Text: "nothing now: the sleep ends by itself or at the deadline. Before the next deletion, {shorten}"},
 				{Variant: requests, Text: "find out why nothing responds on port {port} of the pod; any HTTP response ends the hook"},
 				{Text: "nothing has to be done; to end the hook sooner, ask the pod's owner and see More"},
+			},
+			"ask": {
+				{Variant: onlySleeps, Text: ""},
+				{Text: "Ask the pod's owner what the hook waits for: it may do so on purpose, as for a quorum. " +
+					"If it waits for the program, the program's shutdown takes too long.{asked} "},
 			},
 			"calm": {{Variant: diagnose.Gone, Text: ""}, {Text: "Nothing is broken. "}},
 			"harm": {{Variant: diagnose.Gone, Text: ""}, {Text: "a force delete or a shorter grace period (loses unsaved data)"}},
@@ -88,8 +95,11 @@ var PreStopHookRunning = &diagnose.Rule{
 				"than the grace period.",
 			"exec: after the deletion request, a process was started in the container, by its shim and not by another process of the " +
 				"container. It has the name in the specification, or any name if that is a shell.",
-			"exec: it was the only such process, and had no terminal, unlike one of kubectl exec -t. When the pod is gone, it was seen " +
-				"within six seconds of the container's end.",
+			"exec: it only sleeps if the specification has nothing but sleep(1), or if the process is sleep. " +
+				"Or if it is a shell whose only subprocess is a sleep that has run for half of its time.",
+			"exec: it was the only such process, and had no terminal, unlike one of kubectl exec -t.",
+			"exec, when the pod is gone: it was seen within six seconds of the container's end. On a node that reports pressure, " +
+				"nothing of it was ready to run (state R).",
 			"sleep: the sleep in the specification leaves two seconds of the grace period, or less.",
 			"httpGet: in the first half of the grace period, the kubelet had a connection to the port in the specification without any " +
 				"response. When the pod is gone: also two seconds or less before the deadline, and within six seconds of the " +
@@ -102,9 +112,7 @@ var PreStopHookRunning = &diagnose.Rule{
 			"When the pod is gone, exec and httpGet are not reported if an app container without a hook took as long: a hook may wait " +
 				"for it.",
 		},
-		Remedy: "{calm}" +
-			"Ask the pod's owner what the hook waits for: it may do so on purpose, as for a quorum. " +
-			"If it waits for the program, the program's shutdown takes too long.{asked} " +
+		Remedy: "{calm}{ask}" +
 			"{end}Before the next deletion, {shorten}: it must suffice for the hook and the program.",
 		Danger: "{killed}.{ending} A shorter grace period or a force delete makes that worse.",
 		Families: []diagnose.Family{
@@ -131,7 +139,8 @@ var PreStopHookRunning = &diagnose.Rule{
 		for i := range p.Containers {
 			c := &p.Containers[i]
 			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
-				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()), Deadline: p.Kill.At, Requested: p.DeletionRequested,
+				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()), Deadline: p.Kill.At, Latest: p.Kill.Latest,
+				Requested: p.DeletionRequested,
 			}}
 			found := false
 			switch {
@@ -152,11 +161,12 @@ var PreStopHookRunning = &diagnose.Rule{
 	},
 }
 
-// sleeps and requests are the families of hooks that the kubelet runs itself. endedBySignal is the variant of a program that exited by its stop
-// signal, which it got only after the hook.
+// sleeps and requests are the families of hooks that the kubelet runs itself. onlySleeps is the variant of a program that does
+// nothing else, and endedBySignal of a program that exited by its stop signal, which it got only after the hook.
 const (
 	sleeps        = "Sleep"
 	requests      = "HTTP"
+	onlySleeps    = "OnlySleeps"
 	endedBySignal = "EndedBySignal"
 )
 
@@ -181,7 +191,7 @@ func runsForLong(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool 
 		return false // SIGKILL may come sooner
 	}
 	if hook, byName := fact.PreStopHook(p, c); hook != nil {
-		aboutExec(p, hook, byName, f)
+		aboutExec(p, c, hook, byName, f)
 	} else if _, over := fact.HookOver(p, c); c.PreStopSleep > 0 && !over && p.Delivery.Likely {
 		aboutSleep(p, c, f)
 	} else if r := preStopRequest(p, c); r != nil {
@@ -192,10 +202,13 @@ func runsForLong(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool 
 	return p.Time.Sub(f.Objects.Since) >= long(p)
 }
 
-func aboutExec(p *fact.View, hook *evidence.Task, byName bool, f *diagnose.Finding) {
+func aboutExec(p *fact.View, c *evidence.Container, hook *evidence.Task, byName bool, f *diagnose.Finding) {
 	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
 	if byName {
 		f.Confidence = diagnose.Proved
+	}
+	if fact.OnlySleeps(p, c, hook) {
+		f.Variants = append(f.Variants, onlySleeps)
 	}
 }
 
@@ -217,11 +230,19 @@ func executed(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 		least = -time.Second
 	}
 	if hook == nil || !outlived(p, c, hook.Probe.Started, least) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) ||
-		!fact.KilledAtDeadline(p, c) && !untilEnd(p) {
+		!fact.KilledAtDeadline(p, c) && !untilEnd(p) || awaitsTurn(p, hook) {
 		return false
 	}
-	aboutExec(p, hook, byName, f)
+	aboutExec(p, c, hook, byName, f)
 	return true
+}
+
+// awaitsTurn reports whether a hook, or what it has started, is ready to run on a node that says that it is short of processors, memory or I/O: a sleep
+// that is over may wait for its turn to exit.
+func awaitsTurn(p *fact.View, hook *evidence.Task) bool {
+	return p.Node.Pressure != nil && p.Pressed && slices.ContainsFunc(append(fact.Below(p, hook), hook), func(t *evidence.Task) bool {
+		return t.State == evidence.Runnable
+	})
 }
 
 // slept is the same for a hook that sleeps.

@@ -45,7 +45,7 @@ var ContainerdHung = &diagnose.Rule{
 		Seen: []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
 		First: "on the node: {save} (goroutine dump, into its log). Then, if systemctl show -p KillMode containerd prints " +
 			"KillMode=process: systemctl restart containerd",
-		Avoid: "restarting it (may kill all containers)",
+		Avoid: "restarting it unless KillMode=process",
 		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {save}. " +
 			"Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
 			"Containers then keep running through the restart. If it hangs again, report the dump to the maintainers of containerd.",

@@ -56,17 +56,24 @@ var ExitEventLost = &diagnose.Rule{
 			},
 			"look": {
 				{Variant: shimBlocked, Text: "repair what thread {thread} waits for (cat /proc/{thread}/stack); for fanotify, restart the antivirus or EDR"},
-				{Text: "cat /proc/{pid}/task/*/children lists the shim's children; a hung runc or exec there is the cause"},
+				{Variant: endable, Text: "if ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows no runc and no D: " +
+					"{kill} (the shim; SIGKILL for its containers)"},
+				{Text: "ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} lists the shim's children; a hung runc or exec there is the cause"},
 			},
 			"waited": {
 				{Variant: shimBlocked, Text: "repair what the shim's thread {thread} waits for in {function}; cat /proc/{thread}/stack shows it. " +
 					"If that is a fanotify function, a permission listener (antivirus, EDR) has not responded: restart that listener. The shim then resumes"},
-				{Text: "cat /proc/{pid}/task/*/children lists the shim's children. " +
+				{Text: "ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} lists the shim's children. " +
 					"A hung runc there, or a process from an exec that has left the container's cgroup, is the cause. Repair what it waits for. " +
-					"Without such a child, save a goroutine dump, which goes to containerd's log: {dump}. " +
-					"Then drain the node and reboot it; kubectl drain with --skip-wait-for-delete-timeout=60 does not wait for this pod. " +
+					"Without such a child, save a goroutine dump, which goes to containerd's log: {dump}. {last}. " +
 					"Restarting containerd alone does not help: it asks the same shim"},
 			},
+			"last": {
+				{Variant: endable, Text: endShim},
+				{Text: "Then drain the node and reboot it; kubectl drain with --skip-wait-for-delete-timeout=60 does not wait for this pod"},
+			},
+			"keep":    keepShim,
+			"spare":   {{Variant: endable, Text: "restarting containerd (asks the same shim)"}, {Text: "killing the shim (ends other containers)"}},
 			"version": {{Text: " ({containerd})"}, {Text: ""}},
 			"known": {
 				{Text: "containerd {containerd} is known to lose the exit of a container: containerd issue {issue}, fixed in {fixed}"},
@@ -96,7 +103,7 @@ var ExitEventLost = &diagnose.Rule{
 		},
 		Seen:  []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
 		First: "on the node: {grep}; a line with this container's ID names the error: repair that. Without one: see More",
-		Avoid: "restarting containerd (may kill all containers)",
+		Avoid: "restarting it unless KillMode=process",
 		Remedy: "On the node: {grep}. A match for this pod means that containerd knows of the exit, and names the reason: repair that. {attach}" +
 			"Without a match, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
 			"containerd then asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
@@ -109,9 +116,9 @@ var ExitEventLost = &diagnose.Rule{
 				Meaning: "The shim itself has not handled the exit of the container. It may wait for a runc that it has started, or for a lock. Or it waits " +
 					"in the kernel, where it opens files of the container's cgroup.",
 				First:  "on the node: {look}",
-				Avoid:  "killing the shim (ends other containers)",
+				Avoid:  "{spare}",
 				Remedy: "On the node: {waited}.",
-				Danger: "Do not kill the shim: that ends the pod's other containers, and loses their exit codes and output. " +
+				Danger: "{keep}" +
 					"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 			},
 			{
@@ -157,6 +164,8 @@ var ExitEventLost = &diagnose.Rule{
 				f.Family = shimDenies
 				if t := blockedThread(p, shim); t != nil {
 					f.Objects.Thread, f.Variants = diagnose.ThreadOf(t), append(f.Variants, shimBlocked)
+				} else if mayEnd(p) {
+					f.Variants = append(f.Variants, endable)
 				}
 				fallthrough
 			default:

@@ -13,6 +13,39 @@ import (
 // pod's sandbox.
 const silentSandbox = "Sandbox"
 
+// endable is the variant of what to do about a shim that may be killed: containerd then has its containers ended by runc delete --force
+// (cleanupAfterDeadShim, core/runtime/v2/shim.go), for which it takes five seconds, and publishes their exits. A process that the kernel cannot
+// end, or a runc that is at work, would outlast that, and an exit be recorded that was none.
+const endable = "Endable"
+
+// mayEnd reports whether nothing of a pod whose time is over is seen that would outlast the end of its shim.
+func mayEnd(p *fact.View) bool {
+	outlasts := func(t evidence.Task) bool {
+		return t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= fact.LeastStill || fact.Dying(&t)
+	}
+	return p.Kill.Done && !p.Mirror && endsContainers(p.Node.Containerd.Version) && len(p.RuntimeCommands) == 0 &&
+		!fact.Missing(p, evidence.Processes, evidence.RuntimeCommands) && !slices.ContainsFunc(p.Tasks, outlasts)
+}
+
+// endsContainers reports whether containerd ends the containers of a shim that has ended. Versions 2.0 to 2.3 do so for the sandbox only
+// (ShimManager.Start, core/runtime/v2/shim_manager.go; containerd#13309).
+func endsContainers(version string) bool {
+	v, ok := parseVersion(version)
+	return ok && (v[0] == 1 || slices.Compare(v[:], []int{2, 4, 0}) >= 0)
+}
+
+// endShim is what a remedy says of the end of a shim.
+const endShim = "Then end the shim: {kill}. containerd then ends its containers (runc delete --force), and their exit codes and last output are lost"
+
+// keepShim is the danger of it.
+var keepShim = []diagnose.Choice{
+	{Variant: endable, Text: "Do not end the shim while a process of the pod is in D state, or a runc of it runs. " +
+		"containerd waits five seconds for runc, then records an exit that did not happen. " +
+		"From then on, only the pod's cgroup shows whether it still runs. What still runs gets SIGKILL without having been asked to stop. "},
+	{Text: "Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +
+		"Versions 2.0 to 2.3 of containerd do not end their processes then. "},
+}
+
 // ShimHung is a shim that is alive but does not respond to containerd.
 var ShimHung = &diagnose.Rule{
 	Cause:  "ShimHung",
@@ -39,8 +72,21 @@ var ShimHung = &diagnose.Rule{
 				{Variant: diagnose.Stopped, Text: "The shim ({comm}, PID {pid}) is in state T without a tracer"},
 				{Text: "Repeated requests about {whom} had no response within two seconds each"},
 			},
+			"first": {
+				{Variant: endable, Text: "on the node, if {children} shows no runc and no D: {kill} (the shim; SIGKILL for its containers)"},
+				{Text: "on the node: {children} shows the shim's children; a hung runc there is the cause: repair what it waits for"},
+			},
+			"keep": keepShim,
+			"avoid": {
+				{Variant: endable, Text: "restarting containerd (kills the containers)"},
+				{Text: "restarting containerd (kills the containers), killing the shim"},
+			},
+			"last": {
+				{Variant: endable, Text: endShim},
+				{Text: "Then drain the node and reboot it; kubectl drain with --skip-wait-for-delete-timeout=60 does not wait for this pod"},
+			},
 			"save":     {{Text: "{dump}"}, {Text: "send SIGUSR1 to the pod's shims"}},
-			"children": {{Text: "cat /proc/{pid}/task/*/children"}, {Text: "ps -eo pid,ppid,stat,wchan:30,comm --forest"}},
+			"children": {{Text: "ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid}"}, {Text: "ps -eo pid,ppid,stat,wchan:30,comm --forest"}},
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request " +
 			"never reaches the container, or its exit is never seen. containerd does not end a hung shim by itself.",
@@ -56,13 +102,12 @@ var ShimHung = &diagnose.Rule{
 				"that waits for is not seen.",
 		},
 		Seen:  []string{"{saw}", "containerd itself responds"},
-		First: "on the node: {children} shows the shim's children; a hung runc there is the cause: repair what it waits for",
-		Avoid: "restarting containerd (kills the containers), killing the shim",
+		First: "{first}",
+		Avoid: "{avoid}",
 		Remedy: "On the node: {children} shows the shim's children. A hung runc there is the cause: the shim resumes when it returns. " +
 			"Without such a child, save a goroutine dump, which goes to containerd's log: {save}. " +
-			"Then drain the node and reboot it; kubectl drain with --skip-wait-for-delete-timeout=60 does not wait for this pod.",
-		Danger: "Do not kill the shim: that loses the exit codes and the output of all containers of the pod. It does not end their processes either. " +
-			"Do not remove its directory below /run/containerd. " +
+			"{last}.",
+		Danger: "{keep}Do not remove its directory below /run/containerd. " +
 			"Do not restart containerd: it gives each shim five seconds as it starts, then kills the containers (containerd 2.4). " +
 			"A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{{
@@ -117,6 +162,9 @@ func silentShims(p *fact.View) []diagnose.Finding {
 		} else {
 			f.Objects.Containers = append(f.Objects.Containers, silent[i].Name)
 		}
+	}
+	if f.Family == "" && f.Objects.Process != nil && mayEnd(p) {
+		f.Variants = append(f.Variants, endable)
 	}
 	return []diagnose.Finding{f}
 }

@@ -32,17 +32,23 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			{Text: "{child} (PID {childpid}) ignores {signal} now, and did before the deletion"},
 		}, "still": {
 			{Variant: blocks, Text: "No thread of {child} has run for at least 3 seconds"},
+			{Variant: pipeline, Text: "{foreground} (PID {foregroundpid}) was started before the deletion and writes to a filter"},
 			{Variant: defers, Text: "{foreground} (PID {foregroundpid}) was started before the deletion and has no handler for {signal}"},
 			{Text: "No process below {child} reacts to {signal} either"},
 		}, "next": {
 			{Variant: blocks, Text: "In {child}, let one thread take {signal} at all times, or unblock {signal} (pthread_sigmask) before the program is executed"},
+			{Variant: pipeline, Text: pipelineOf("{foreground}")},
 			{Variant: defers, Text: "For a fast next deletion, let the init send {signal} to the whole process group (tini -g, dumb-init without -c). " +
 				"{signal} then ends {foreground}, and the trap runs. If the trap is not needed, start {foreground} with exec in the script"},
+			{Variant: fixed, Text: "{child} has no setting for signals. If a script sets trap '' for {signal} before it starts {child}, remove that: " +
+				"{signal} then ends it immediately"},
 			{Text: "For a fast and clean next deletion, let {child} handle {signal}. " +
 				"If a script sets trap '' for {signal} before it starts the program, remove that: a program inherits what its shell ignores"},
 		}, "first": {
 			{Variant: blocks, Text: "let a thread of {child} take {signal}, or unblock it"},
+			{Variant: pipeline, Text: asPipeline},
 			{Variant: defers, Text: "start the init as tini -g (dumb-init: without -c)"},
+			{Variant: fixed, Text: "remove trap '' for {signal} from the script that starts {child}"},
 			{Text: "let {child} handle {signal}"},
 		}},
 		Meaning: "The container's first process is a small init, which does its part: it forwards the stop signal to the program that it runs. " +
@@ -84,10 +90,16 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			switch deaf.Why {
 			case fact.Ignored:
 				f.Confidence = confidence(p, deaf.Child, deaf.Why)
+				if fact.Fixed(deaf.Child.Comm) {
+					f.Variants = append(f.Variants, fixed)
+				}
 			case fact.Blocked:
 				f.Variants = append(f.Variants, blocks)
 			case fact.Caught:
 				f.Variants = append(f.Variants, defers)
+				if deaf.Piped {
+					f.Variants = append(f.Variants, pipeline)
+				}
 				f.Objects.Foreground = diagnose.ProcessOf(p, deaf.Foreground)
 			}
 			out = append(out, f)

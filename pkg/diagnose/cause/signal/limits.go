@@ -18,24 +18,25 @@ type limit struct {
 	names []string
 	// signal is the stop signal on which it waits: on others it exits immediately.
 	signal evidence.Signal
-	// setting limits the time; text is what to do if that takes more than to set it.
-	setting, text string
+	// setting limits the time; text is what to do if that takes more than to set it, and first is that in short.
+	setting, text, first string
 }
 
 // limits are the limits of common programs, as documented.
 var limits = []limit{
-	{"Nginx", []string{"nginx"}, evidence.SIGQUIT, "nginx's worker_shutdown_timeout", ""},
-	{"HAProxy", []string{"haproxy"}, evidence.SIGUSR1, "HAProxy's hard-stop-after", ""},
-	{"Httpd", []string{"httpd", "apache2"}, evidence.SIGWINCH, "Apache's GracefulShutdownTimeout", ""},
-	{"PHPFPM", []string{"php-fpm"}, evidence.SIGQUIT, "PHP-FPM's process_control_timeout", ""},
-	{"Gunicorn", []string{"gunicorn"}, evidence.SIGTERM, "gunicorn's --graceful-timeout (30 seconds by default)", ""},
-	{"Uvicorn", []string{"uvicorn"}, evidence.SIGTERM, "uvicorn's --timeout-graceful-shutdown (none by default)", ""},
+	{"Nginx", []string{"nginx"}, evidence.SIGQUIT, "nginx's worker_shutdown_timeout", "", ""},
+	{"HAProxy", []string{"haproxy"}, evidence.SIGUSR1, "HAProxy's hard-stop-after", "", ""},
+	{"Httpd", []string{"httpd", "apache2"}, evidence.SIGWINCH, "Apache's GracefulShutdownTimeout", "", ""},
+	{"PHPFPM", []string{"php-fpm"}, evidence.SIGQUIT, "PHP-FPM's process_control_timeout", "", ""},
+	{"Gunicorn", []string{"gunicorn"}, evidence.SIGTERM, "gunicorn's --graceful-timeout (30 seconds by default)", "", ""},
+	{"Uvicorn", []string{"uvicorn"}, evidence.SIGTERM, "uvicorn's --timeout-graceful-shutdown (none by default)", "", ""},
 	{"Celery", []string{"celery"}, evidence.SIGTERM, "celery's worker_soft_shutdown_timeout", "Give Celery tasks a time limit below the grace period " +
-		"(or from Celery 5.5 on, set both REMAP_SIGTERM=SIGQUIT and worker_soft_shutdown_timeout)"},
+		"(or from Celery 5.5 on, set both REMAP_SIGTERM=SIGQUIT and worker_soft_shutdown_timeout)", "give Celery tasks a time limit below the grace period"},
 	{"Node", []string{"node", "nodejs"}, evidence.SIGTERM, "closeAllConnections() of Node.js", "Let it call closeAllConnections() in time " +
-		"(server.close() of Node.js waits for open connections; WebSockets are not closed)"},
+		"(server.close() of Node.js waits for open connections; WebSockets are not closed)", "let {program} call closeAllConnections() in time"},
 	{"Java", []string{"java"}, evidence.SIGTERM, "Spring Boot's spring.lifecycle.timeout-per-shutdown-phase (30 seconds by default)",
-		"Give it a limit below the grace period (in Spring Boot spring.lifecycle.timeout-per-shutdown-phase, 30 seconds by default)"},
+		"Give it a limit below the grace period (in Spring Boot spring.lifecycle.timeout-per-shutdown-phase, 30 seconds by default)",
+		"limit its shutdown time (Spring Boot: timeout-per-shutdown-phase)"},
 }
 
 // ownLimits returns the wordings for how to limit a program's shutdown.
@@ -45,6 +46,16 @@ func ownLimits() []diagnose.Choice {
 		out = append(out, diagnose.Choice{Variant: l.variant, Text: cmp.Or(l.text, "Set "+l.setting+" to less than the grace period")})
 	}
 	return append(out, diagnose.Choice{Text: "Limit its shutdown time"})
+}
+
+// firstLimits returns the same in short, for the first step.
+func firstLimits() []diagnose.Choice {
+	out := make([]diagnose.Choice, 0, len(limits))
+	for _, l := range limits {
+		setting, _, _ := strings.Cut(l.setting, " (")
+		out = append(out, diagnose.Choice{Variant: l.variant, Text: cmp.Or(l.first, "set "+setting+" below the grace period")})
+	}
+	return out
 }
 
 // settings returns the names of these settings.

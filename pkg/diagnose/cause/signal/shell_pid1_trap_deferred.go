@@ -20,6 +20,14 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{"unended": {
 			{Variant: diagnose.Gone, Text: "{sigkill}"},
 			{Text: "Unless {child} exits, the container is killed at the deadline ({deadline}){behind}"},
+		}, "first": {
+			{Variant: pipeline, Text: asPipeline},
+			{Text: "program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid"},
+		}, "next": {
+			{Variant: pipeline, Text: pipelineOf("{child}")},
+			{Text: "For a fast and clean next deletion, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM " +
+				"$pid' TERM; wait $pid; wait $pid. " +
+				"If the trap is not needed, start the program with exec"},
 		}},
 		Meaning: "A shell that waits for a program in its foreground takes a signal, but runs the trap only after that program has exited " +
 			"(POSIX, Shell Command Language, Signals and Error Handling). " +
@@ -46,12 +54,10 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"{child} (PID {childpid} on the node) was started before the deletion",
 			"The runtime sends {signal} only to the first process of the container",
 		},
-		First: "nothing now; for the next deletion: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid",
+		First: "nothing now; for the next deletion: {first}",
 		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
-			"For a fast and clean next deletion, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM " +
-			"$pid' TERM; wait $pid; wait $pid. " +
-			"If the trap is not needed, start the program with exec.",
+			"{next}.",
 		Danger: "The program is killed{unasked}, and the trap never runs: unwritten data of both may be lost. " +
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
@@ -71,7 +77,11 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 				confidence = diagnose.Proved
 			}
 			f := diagnose.About(p, fp, confidence)
-			f.Objects.Child = diagnose.ProcessOf(p, child)
+			if _, role := fp.Main(p); role == fact.Piped {
+				f.Variants = append(f.Variants, pipeline) // its first program was found
+			} else {
+				f.Objects.Child = diagnose.ProcessOf(p, child)
+			}
 			out = append(out, f)
 		}
 		return diagnose.Found(out...)

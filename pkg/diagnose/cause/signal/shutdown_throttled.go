@@ -50,7 +50,7 @@ var ShutdownThrottled = &diagnose.Rule{
 			"{shows}",
 			"The container was killed (exit code 137) at {ended}",
 		},
-		First:  "nothing now; for the next deletion, raise the CPU limit (kubectl patch pod --subresource resize, or the pod template)",
+		First:  "nothing now; for the next deletion, raise the CPU limit (pod template; from 1.33 on, kubectl patch --subresource resize)",
 		Remedy: "Raise the CPU limit; from Kubernetes 1.33 on also of a running pod (kubectl patch pod --subresource resize).",
 		Danger: "A shorter grace period loses more work.",
 		Families: []diagnose.Family{

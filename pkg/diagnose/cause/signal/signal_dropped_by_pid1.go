@@ -5,10 +5,6 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
-// wrapper is the variant of SignalDroppedByPID1 for a process that runs another program, as npm and conda run do. If the
-// process exits, the kernel kills that program.
-const wrapper = "Wrapper"
-
 // SignalDroppedByPID1 is a first process without a handler for its stop signal.
 var SignalDroppedByPID1 = &diagnose.Rule{
 	Cause: "SignalDroppedByPID1",
@@ -23,18 +19,23 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"The kernel delivers to PID 1 only those signals for which it has installed a handler. " +
 			"The default action, which would end any other process, does not apply to PID 1. " +
 			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted. " +
-			"Under an init such as tini, the default action applies: it ends the process, and with it everything that the process has started.",
+			"Under an init such as tini, the default action applies: it ends the process, and with it everything that the process has started. " +
+			"Programs such as sleep, tail, cat and cron have no setting by which they handle it.",
 		Evidence: []string{
 			"The last number of NSpid in /proc/PID/status is 1.",
 			"In two readings, the stop signal's bit is in none of SigCgt, SigIgn and SigBlk. " +
 				"The stop signal is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL, else SIGTERM.",
 			"A shell blocks all signals while it starts a program: that does not count. " +
 				"A shell that runs a program, or has ever run one, is ShellPID1NoTrap.",
+			"A subprocess is named as the program if it is the only one and PID 1 sleeps in wait4 or waitid. " +
+				"The same holds for the only subprocess of npm, npx, yarn, pnpm and conda.",
+			"It is also named if a script has replaced itself with sleep, tail or cat, and no other subprocess is a program that serves.",
+			"In all other cases PID 1 is the program, and what it has started helps it.",
 			"PID 1 does not sleep in sigwait. A program that does, such as tini, shows no bit either: its system call tells it apart.",
 			"A reading from before the deletion shows the same. Without one, it is not reported: " +
 				"a handler can remove itself, and a program that was asked to stop then shows no bit either.",
 			"It is proved if the process has not run since that reading. " +
-				"Otherwise it must have shown the same for 20 seconds up to then, and for as long as the reading is old. Then it is inferred.",
+				"Otherwise it must have shown the same for 15 seconds up to then, and for as long as the reading is old. Then it is inferred.",
 			"A container with a preStop hook is judged when the hook is over. A sleep of the kubelet is over ten seconds after its time.",
 			"A hook that runs a program is over when nothing is left that was executed in the container with the deletion. " +
 				"At the earliest, that is " + fact.HookDelay.String() + " after the deletion.",
@@ -46,14 +47,33 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			{Variant: wrapper, Text: "For a fast and clean next deletion, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node). " +
 				"Or start {child} directly, with exec in a script or the exec form of ENTRYPOINT. " +
 				"Do not put tini or dumb-init before {program}: they end it, and {child} gets SIGKILL immediately"},
+			{Variant: daemon, Text: "{program} only keeps the container running. For a fast and clean next deletion, start {child} in the foreground, " +
+				"with exec at the end of the script and without {program}. {child} is then PID 1, and must handle {signal}. " +
+				"Do not put tini or dumb-init before {program}: they end it, and {child} gets SIGKILL immediately"},
+			{Variant: daemon, Text: "{program} only keeps the container running. For a fast and clean next deletion, start the program that serves in the " +
+				"foreground, with exec at the end of the script and without {program}. It is then PID 1, and must handle {signal}. " +
+				"Do not put tini or dumb-init before {program}: they end it, and the others get SIGKILL immediately"},
+			{Variant: harmless, Text: "{signal} ends no program that has no handler for it, under an init neither. " +
+				"Set STOPSIGNAL of the image to SIGTERM, and run the program under an init such as tini or dumb-init: SIGTERM then ends it immediately"},
+			{Variant: fixed, Text: "{program} has no setting for signals. For a fast next deletion, run it under an init such as tini or dumb-init, " +
+				"or set shareProcessNamespace: true: {signal} then ends it immediately. {only}" +
+				"Or delete such a pod with a short --grace-period. If {program} comes with a product, as in a CI agent, ask its vendor"},
 			{Text: "For a fast and clean next deletion, let the program handle {signal}. " +
 				"To make it fast only, run the program under an init such as tini or dumb-init, or set shareProcessNamespace: true. {signal} " +
-				"then ends it immediately, without cleanup"},
+				"then ends it immediately, without cleanup. What it has started gets SIGKILL, with an init and without"},
+		}, "only": {
+			{Variant: notTERM, Text: ""},
+			{Text: "If it only keeps the container running, run this instead: sh -c 'trap exit TERM; sleep infinity & wait'. "},
 		}, "first": {
-			{Variant: wrapper, Text: "let {program} forward {signal} to {child}, or start {child} directly (exec)"},
-			{Text: "let {program} handle {signal}"},
+			{Variant: wrapper, Text: "let {program} forward {signal} to its subprocess {child}, or start {child} directly (exec)"},
+			{Variant: daemon, Text: "start {child} in the foreground, with exec and without {program}"},
+			{Variant: daemon, Text: "start the program that serves in the foreground, with exec and without {program}"},
+			{Variant: harmless, Text: "set STOPSIGNAL of the image to SIGTERM, and run {program} under an init (tini)"},
+			{Variant: fixed, Text: "run {program} under an init (tini), or delete such a pod with a short --grace-period"},
+			{Text: "let {program} handle {signal}, or run it under an init (tini)"},
 		}, "avoid": {
 			{Variant: wrapper, Text: "tini before {program} ({child} then gets SIGKILL immediately)"},
+			{Variant: daemon, Text: "tini before {program} (the others then get SIGKILL immediately)"},
 			{Text: "force delete (no faster, pod untracked)"},
 		}},
 		Seen: []string{
@@ -69,12 +89,18 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		out := unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })
-		for i := range out {
-			if c := out[i].Objects.Child; c != nil && !fact.Sideshow(c.Comm) {
-				out[i].Variants = append(out[i].Variants, wrapper)
+		return diagnose.Found(unheard(p, fact.Dropped, func(fp fact.FirstProcess) ([]string, bool) {
+			variant := ""
+			_, role := fp.Main(p)
+			switch {
+			case role == fact.Awaited:
+				variant = wrapper
+			case role == fact.Daemon:
+				variant = daemon
+			case fact.Fixed(fp.Leader.Comm):
+				variant = fixed
 			}
-		}
-		return diagnose.Found(out...)
+			return variantsOf(fp, variant), role == fact.Itself || !fact.Shell(fp.Leader)
+		})...)
 	},
 }

@@ -145,7 +145,8 @@ var SlowShutdown = &diagnose.Rule{
 				{Variant: handles, Text: "check what {child} does on {signal} and whether {program} forwards it"},
 				{Text: "check what {child} does on {signal}"},
 			},
-			"first": {
+			"first": slices.Concat([]diagnose.Choice{
+				{Variant: pipeline, Text: asPipeline},
 				{Variant: familyTrap, Text: "run it in the background: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid"},
 				{Variant: removed, Text: "check what {program} does on {signal} (Node.js: add a listener, end open connections)"},
 				{Variant: uwsgi, Text: "set die-on-term of uwsgi"},
@@ -153,14 +154,20 @@ var SlowShutdown = &diagnose.Rule{
 				{Variant: postgres, Text: "set the stop signal to SIGINT"},
 				{Variant: fresh, Text: "check why {child} takes so long"},
 				{Variant: helper, Text: "check why {child} takes so long"},
-				{Variant: workers, Text: "check what {child} does on {signal}"},
 				{Variant: maybe, Text: "check what {program} waits for; if that is {child}, {how}"},
 				{Variant: ignores, Text: "let {child} handle {signal}: remove a trap '' set before it starts"},
 				{Variant: blocks, Text: "let {child} take {signal}, which it blocks"},
 				{Variant: unsent, Text: "let {program} forward {signal}, or start {child} with exec instead"},
+			}, firstLimits(), []diagnose.Choice{
+				{Variant: workers, Text: "check what {child} does on {signal}"},
 				{Variant: handles, Text: "check what {child} does on {signal} and whether {program} forwards it"},
 				{Variant: taken, Text: "check what {child} does on {signal}"},
 				{Text: "check what {program} waits for, or {raise}"},
+			}),
+			"background": {
+				{Variant: pipeline, Text: pipelineOf("{child}")},
+				{Text: "Run the program in the background: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
+					"If no trap is needed, start the program with exec"},
 			},
 			"limit": ownLimits(),
 			"raise": {
@@ -177,7 +184,7 @@ var SlowShutdown = &diagnose.Rule{
 		Evidence: []string{
 			"The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion. " +
 				"Or it is blocked (SigBlk) and no longer pending (ShdPnd), as with sigwait and signalfd.",
-			"A reading from before the deletion shows the same. Without one, the process had lived for 20 seconds by then, " +
+			"A reading from before the deletion shows the same. Without one, the process had lived for 15 seconds by then, " +
 				"and was not seen to change what it does with signals since. A program that starts has no handler yet.",
 			"Under a small init such as tini, these two items hold for the program that it runs.",
 			"The process is not stopped, traced or frozen, and the kubelet has reported no failure to stop the pod.",
@@ -209,9 +216,7 @@ var SlowShutdown = &diagnose.Rule{
 					"If the child is in the background, the trap may have asked it to exit, and it has not. " +
 					"It is not known which of the two is the case, so this is inferred. " +
 					"Where it is known, ShellPID1TrapDeferred is reported.",
-				Remedy: "Nothing is broken. Run the program in the background: program & pid=$!; " +
-					"trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
-					"If no trap is needed, start the program with exec. " +
+				Remedy: "Nothing is broken. {background}. " +
 					"If the script does so already, check what {child} does on {signal}. " +
 					"{limit}, or {raise}.",
 			},
@@ -288,8 +293,11 @@ func tellLingering(p *fact.View, program fact.FirstProcess, f *diagnose.Finding)
 	if program.MayPutTrapOff(p) {
 		f.Confidence = diagnose.Inferred
 	}
-	if child := program.KeepsTrapOff(p); child != nil {
+	if child, role := program.KeepsTrapOff(p); child != nil {
 		f.Family, f.Objects.Child = familyTrap, diagnose.ProcessOf(p, child)
+		if role == fact.Piped {
+			f.Variants = append(f.Variants, pipeline)
+		}
 		return child
 	}
 	l := program.Lingers(p)

@@ -41,8 +41,8 @@ var StopSignalBlocked = &diagnose.Rule{
 		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Found(unheard(p, fact.Blocked, func(fp fact.FirstProcess) bool {
-			return fp.LeavesPending(p, fp.Container.StopSignal)
+		return diagnose.Found(unheard(p, fact.Blocked, func(fp fact.FirstProcess) ([]string, bool) {
+			return nil, fp.LeavesPending(p, fp.Container.StopSignal)
 		})...)
 	},
 }

@@ -30,10 +30,13 @@ var StopSignalIgnored = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{"next": {
 			{Variant: aShell, Text: "If the shell has a terminal, exit it, or delete its pod with a short --grace-period. " +
 				"If it runs a script, remove its trap '' for {signal}. For a fast and clean next deletion, start the program with exec in the script"},
+			{Variant: fixed, Text: "{program} has no setting for signals. If a script sets trap '' for {signal} before it starts {program}, remove that. " +
+				"Run {program} under an init such as tini as well: {signal} then ends it immediately"},
 			{Text: "For a fast and clean next deletion, let the program handle {signal}. " +
 				"If a script sets trap '' for {signal} before it starts the program, remove that: a program inherits what its shell ignores"},
 		}, "first": {
 			{Variant: aShell, Text: "nothing now, or exit {program} if it is your shell; for the next deletion, remove trap '' for {signal} from its script"},
+			{Variant: fixed, Text: "nothing now; for the next deletion, remove trap '' for {signal} from its script, and run it under an init (tini)"},
 			{Text: "nothing now; for the next deletion, let {program} handle {signal}"},
 		}},
 		Seen:  []string{"Process {pid} ({comm}) ignores {signal} now, and did before the deletion"},
@@ -46,13 +49,14 @@ var StopSignalIgnored = &diagnose.Rule{
 		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		of := func(shell bool) []diagnose.Finding {
-			return unheard(p, fact.Ignored, func(fp fact.FirstProcess) bool { return fact.Shell(fp.Leader) == shell })
-		}
-		shells := of(true)
-		for i := range shells {
-			shells[i].Variants = append(shells[i].Variants, aShell)
-		}
-		return diagnose.Found(append(shells, of(false)...)...)
+		return diagnose.Found(unheard(p, fact.Ignored, func(fp fact.FirstProcess) ([]string, bool) {
+			switch {
+			case fact.Shell(fp.Leader):
+				return []string{aShell}, true
+			case fact.Fixed(fp.Leader.Comm):
+				return []string{fixed}, true
+			}
+			return nil, true
+		})...)
 	},
 }

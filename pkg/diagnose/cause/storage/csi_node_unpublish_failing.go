@@ -46,6 +46,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			Remedy: "Check {pod} for a container that is not running or restarts again and again (kubectl get pods -A -o wide). " +
 				"Repair it; the kubelet then retries within two minutes.",
 			First: "check that {pod} runs and does not keep restarting (kubectl get pods -A -o wide)",
+			Avoid: "a force delete (the volume stays mounted on this node)",
 		}},
 	},
 	Recurs: uncounted(ofDrivers),

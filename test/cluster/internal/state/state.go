@@ -63,6 +63,9 @@ func (d Dir) ShellSocket() string { return d.File("shell.sock") }
 // NetworkSocket is where the network of a native node takes orders.
 func (d Dir) NetworkSocket(node string) string { return d.File(node + ".sock") }
 
+// MonitorSocket is where the emulator or hypervisor of a virtual machine takes commands.
+func (d Dir) MonitorSocket(node string) string { return d.File(node + ".qemu") }
+
 // Processes are the programs of this cluster.
 func (d Dir) Processes() process.Dir {
 	return process.Dir{Pids: d.File("run"), Logs: d.Logs()}
