@@ -83,7 +83,18 @@ func (r *Run) Start(ctx context.Context) error {
 	if r.Turn != nil && !r.Starting {
 		r.Turn.started(r.Took["start"])
 	}
-	if err := r.Step("break", func() error { return do(ctx, r.Break, r.Node, r.Pod) }); err != nil {
+	breaks := func() error {
+		if r.Break == nil {
+			return nil
+		}
+		if !r.Starting {
+			if err := OnNode(executed)(ctx, r.Node, r.Pod); err != nil {
+				return fmt.Errorf("wait for the pod's programs: %w", err)
+			}
+		}
+		return r.Break(ctx, r.Node, r.Pod)
+	}
+	if err := r.Step("break", breaks); err != nil {
 		return fmt.Errorf("break %s: %w", r.Name, err)
 	}
 	if r.Turn != nil && r.Starting {
@@ -138,6 +149,13 @@ func (r *Run) awaitRunning(ctx context.Context) error {
 		return seen.Status.Phase == corev1.PodRunning, "phase " + string(seen.Status.Phase)
 	})
 }
+
+// executed is a shell script that waits until the pod's programs have taken the place of runc. On a node that is starved that is
+// seconds after the container counts as running, and a step that looks for the program finds none before.
+const executed = `for i in $(seq 60); do
+  grep -qs "^Name:.runc:" $(statuses) /dev/null || break
+  sleep 1
+done`
 
 // settled is a shell script that waits until the kubelet has run for a while, where there is one. One
 // that an incident before has started anew is not said to have heard of a deletion that comes soon
@@ -411,16 +429,27 @@ func (r *Run) Ended() error {
 	return errors.Join(errs...)
 }
 
-// Discard heals and force-deletes what a failed run may have left, so that it
+// healing is for how long Discard lets a node heal.
+const healing = time.Minute
+
+// Discard deletes, heals and force-deletes what a failed run may have left, so that it
 // harms no other.
 func (r *Run) Discard(ctx context.Context) error {
 	var errs []error
+	remove := func(o metav1.DeleteOptions) {
+		err := r.Node.API.CoreV1().Pods(r.Node.Namespace()).Delete(ctx, r.Name, o)
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete pod: %w", err))
+		}
+	}
 	if r.Pod != nil {
-		errs = append(errs, do(ctx, r.Heal, r.Node, r.Pod))
+		remove(metav1.DeleteOptions{}) // to heal may be to wait for the pod's end
+		heals, cancel := context.WithTimeout(ctx, healing)
+		defer cancel()
+		if err := do(heals, r.Heal, r.Node, r.Pod); err != nil {
+			errs = append(errs, fmt.Errorf("heal: %w", err))
+		}
 	}
-	err := r.Node.API.CoreV1().Pods(r.Node.Namespace()).Delete(ctx, r.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-	if err != nil && !apierrors.IsNotFound(err) {
-		errs = append(errs, err)
-	}
+	remove(metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	return errors.Join(errs...)
 }

@@ -1,12 +1,50 @@
 package bed
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
+
+// A heal that waits for what does not come leaves time to force-delete the pod, whose name another try needs. One that waits for the
+// pod's end finds it deleted.
+func TestDiscard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{Cluster: &Cluster{}, Name: "native1"}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: n.Namespace()}}
+		api := fake.NewClientset(p)
+		n.API = api
+		graces := func() (all []*int64) {
+			for _, a := range api.Actions() {
+				all = append(all, a.(clienttesting.DeleteAction).GetDeleteOptions().GracePeriodSeconds)
+			}
+			return all
+		}
+		heal := func(ctx context.Context, _ *Node, _ *corev1.Pod) error {
+			if asked := graces(); len(asked) != 1 || asked[0] != nil {
+				t.Errorf("asked for deletion with the grace periods %v before the heal, want once and without one", asked)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*healing)
+		defer cancel()
+		r := &Run{Scenario: Scenario{Name: "s", Fault: Fault{Heal: heal}}, Node: n, Pod: p}
+		if err := r.Discard(ctx); err == nil || !strings.Contains(err.Error(), "heal: ") {
+			t.Errorf("%v, want that of the heal", err)
+		}
+		if asked := graces(); ctx.Err() != nil || len(asked) != 2 || asked[1] == nil || *asked[1] != 0 {
+			t.Errorf("asked for deletion with the grace periods %v, context: %v; want a last one of 0 in time", asked, ctx.Err())
+		}
+	})
+}
 
 // A pod has ended as wanted when its containers gave the exit codes, and long before its grace period was over.
 func TestEnded(t *testing.T) {

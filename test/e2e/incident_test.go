@@ -39,7 +39,7 @@ func start(x *trial, n *bed.Node, s bed.Scenario, turn *bed.Turn) *bed.Run {
 		}
 		if x.Failed() {
 			dump(x, r)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			if err := r.Discard(ctx); err != nil {
 				x.Log("clean up:", err)
