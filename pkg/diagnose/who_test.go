@@ -100,6 +100,7 @@ func TestWhoIsTheProgram(t *testing.T) {
 		"server & while probe":            {dash, "server epoll_wait behind, curl poll age=-3s", fact.Several, "", shell, passOn},
 		"a & b & wait -n":                 {bash, "python3 poll behind, node epoll_wait catching", fact.Several, "", shell, passOn},
 		"nginx & while inotifywait":       {bash, "nginx rt_sigsuspend catching, inotifywait poll age=59m", fact.Several, "", shell, passOn},
+		"rsyslogd -n":                     {dash, "rsyslogd select behind", fact.Several, "", shell, passOn},
 		"server & worker":                 {dash, "server epoll_wait behind, worker poll", fact.Several, "", shell, passOn},
 		"steps of a job":                  {bash, "pytest poll age=20s", fact.InTurn, "", shell, trap},
 		"rsyslogd; crond; tail -F":        {dash, "rsyslogd poll apart age=1h0m2s, crond clock_nanosleep apart age=1h0m2s, tail read", fact.Daemon, "crond", shell, inFront},

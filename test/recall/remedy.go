@@ -22,8 +22,9 @@ type remedy struct {
 	fast bool
 }
 
-// limit is within how many seconds a program has to end that is given a limit.
-const limit = "4"
+// limit is within how many seconds a program has to end that is given a limit. With a hook of 5 s before it, that is within two thirds of the
+// grace period, also on a busy node.
+const limit = "2"
 
 // A doing is how a remedy is done. It is chosen by the words of the Event, and by nothing that is known of the cell.
 type doing struct {

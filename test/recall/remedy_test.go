@@ -21,7 +21,7 @@ func TestRemedied(t *testing.T) {
 		"trap":                 {"init-none-slow", next + "begin the script with trap 'exit 143' TERM. Run long commands as: cmd & wait", "sh -c trap 'exit 143' TERM; until [ -e /never ]; do sleep 2 & wait; done"},
 		"handler":              {"python-drain-nohandler", next + "let python3 handle SIGTERM, or run it under an init (tini)", "python3 /everyday/server.py in-time"},
 		"init":                 {"sideshow-sleep-slow", next + "run sleep under an init (tini)", "tini -- sleep infinity"},
-		"limit":                {"gunicorn-none-slow", next + "set gunicorn's --graceful-timeout", "gunicorn --bind=:8080 --workers=2 --timeout=100000 --graceful-timeout=4 app:app"},
+		"limit":                {"gunicorn-none-slow", next + "set gunicorn's --graceful-timeout", "gunicorn --bind=:8080 --workers=2 --timeout=100000 --graceful-timeout=2 app:app"},
 		"stop signal":          {"redis-sh-nohandler", next + "set STOPSIGNAL SIGTERM", "redis-server --protected-mode no --save  --repl-diskless-sync-delay 0 --shutdown-timeout 100000"},
 		"nothing in the words": {"java-none-slow", next + "check what java does on SIGTERM, or raise terminationGracePeriodSeconds", ""},
 		"not to this":          {"java-none-slow", next + "set gunicorn's --graceful-timeout", ""},

@@ -76,7 +76,8 @@ func (fp FirstProcess) mainOfShell(p *View) (program *evidence.Task, role Role) 
 	if n := len(front); program == nil && n > 0 && !Sideshow(front[n-1].Comm) {
 		program, role = front[n-1], Awaited
 	}
-	besides := func(t *evidence.Task) bool { return t != program && unfixed(t) && !filters[t.Comm] }
+	alone := len(front)+len(behind) == 1 // then it serves no other one, and may ignore SIGINT by itself, as rsyslogd -n does
+	besides := func(t *evidence.Task) bool { return t != program && (unfixed(t) || alone && services[t.Comm]) && !filters[t.Comm] }
 	switch {
 	case role == Awaited && slices.ContainsFunc(slices.Concat(front, behind), besides),
 		program == nil && slices.ContainsFunc(slices.Concat(front, behind), besides):
