@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -74,6 +75,7 @@ program on that node:
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
+			beSmall()
 			// A reading that hangs does not end with its context.
 			stop := context.AfterFunc(ctx, func() {
 				time.Sleep(2 * time.Second)
@@ -114,6 +116,15 @@ program on that node:
 type diagnosed struct {
 	Actors fact.Actors `json:"actors"`
 	diagnose.Diagnosis
+}
+
+// captureMemory is what the collector keeps a capture to, in bytes. In the agent's container the two share one limit, and the kernel may end the agent.
+const captureMemory = 20 << 20
+
+// beSmall keeps a capture from costing the agent its life: it uses little memory, and is the first to be ended where there is none.
+func beSmall() {
+	debug.SetMemoryLimit(captureMemory)
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0o644) // without it, the limit has to do
 }
 
 func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name string, wait time.Duration) (*evidence.Pod, error) {

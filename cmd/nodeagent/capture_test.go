@@ -2,6 +2,11 @@ package main
 
 import (
 	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,4 +64,38 @@ func TestCaptureAfterASlowReading(t *testing.T) {
 			t.Errorf("a reading that has returned is said not to have, since %s", last.HungSince)
 		}
 	})
+}
+
+// A capture shares the memory of the agent's container, and must not be what the agent is ended for.
+func TestCaptureIsSmall(t *testing.T) {
+	const score = "/proc/self/oom_score_adj"
+	limit, before := debug.SetMemoryLimit(-1), read(t, score)
+	defer func() {
+		debug.SetMemoryLimit(limit)
+		if err := os.WriteFile(score, []byte(before), 0o644); err != nil {
+			t.Log(err) // lower than before takes a capability
+		}
+	}()
+	cmd := captureCommand()
+	cmd.SetArgs([]string{"shop/web-0", "--node-name", "n1", "--kubeconfig", filepath.Join(t.TempDir(), "none")})
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	if err := cmd.Execute(); err == nil {
+		t.Fatal("a capture without a kubeconfig")
+	}
+	if got := debug.SetMemoryLimit(-1); got != captureMemory {
+		t.Errorf("the collector keeps it to %d bytes, want %d", got, captureMemory)
+	}
+	if got := read(t, score); got != "1000" {
+		t.Errorf("its oom_score_adj is %s, want 1000", got)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
 }
