@@ -77,7 +77,9 @@ func (fp FirstProcess) mainOfShell(p *View) (program *evidence.Task, role Role) 
 		program, role = front[n-1], Awaited
 	}
 	alone := len(front)+len(behind) == 1 // then it serves no other one, and may ignore SIGINT by itself, as rsyslogd -n does
-	besides := func(t *evidence.Task) bool { return t != program && (unfixed(t) || alone && services[t.Comm]) && !filters[t.Comm] }
+	besides := func(t *evidence.Task) bool {
+		return t != program && (unfixed(t) || alone && services[t.Comm]) && !filters[t.Comm]
+	}
 	switch {
 	case role == Awaited && slices.ContainsFunc(slices.Concat(front, behind), besides),
 		program == nil && slices.ContainsFunc(slices.Concat(front, behind), besides):
