@@ -2,6 +2,9 @@ package bed
 
 import (
 	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,6 +47,37 @@ func TestDiscard(t *testing.T) {
 			t.Errorf("asked for deletion with the grace periods %v, context: %v; want a last one of 0 in time", asked, ctx.Err())
 		}
 	})
+}
+
+// What breaks a pod waits until no process of it is runc any more, and does not wait for a pod without processes.
+func TestBreakWaitsForThePrograms(t *testing.T) {
+	status := filepath.Join(t.TempDir(), "status")
+	write := func(name string) {
+		if err := os.WriteFile(status, []byte("Name:\t"+name+"\nState:\tS (sleeping)\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, statuses := range []string{"echo " + status, ":", "echo /nowhere"} {
+		write("runc:[2:INIT]")
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", "set -e\nstatuses() { "+statuses+"; }\n"+executed)
+		ended := make(chan error)
+		go func() { ended <- cmd.Run() }()
+		select {
+		case err := <-ended:
+			if statuses == "echo "+status || err != nil {
+				t.Errorf("%s: ended (%v) while runc is there", statuses, err)
+			}
+			continue
+		case <-time.After(2 * time.Second):
+		}
+		if statuses != "echo "+status {
+			t.Errorf("%s: waits for nothing", statuses)
+		}
+		write("victim")
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", statuses, err)
+		}
+	}
 }
 
 // A pod has ended as wanted when its containers gave the exit codes, and long before its grace period was over.
