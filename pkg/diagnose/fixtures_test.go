@@ -43,37 +43,48 @@ func fixtures(t *testing.T) []fixture {
 	}
 	var out []fixture
 	for _, p := range paths {
-		a, err := txtar.ParseFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := fixture{name: strings.TrimSuffix(filepath.Base(p), ".txtar"), archive: a, evidence: new(evidence.Pod)}
-		for _, file := range a.Files {
-			switch file.Name {
-			case "evidence.json":
-				d := json.NewDecoder(bytes.NewReader(file.Data))
-				d.DisallowUnknownFields()
-				if err := d.Decode(f.evidence); err != nil {
-					t.Fatalf("%s: %v", p, err)
-				}
-			case "diagnosis.json":
-				f.want = file.Data
-			default:
-				t.Fatalf("%s: unexpected part %s", p, file.Name)
-			}
-		}
-		if f.evidence.UID == "" {
-			t.Fatalf("%s has no evidence.json of a pod", p)
-		}
-		if len(strings.TrimSpace(string(a.Comment))) == 0 {
-			t.Errorf("%s tells no story", p)
-		}
-		for _, m := range twinLine.FindAllSubmatch(a.Comment, -1) {
-			f.twinOf = append(f.twinOf, strings.Split(string(m[1]), ", ")...)
-		}
-		out = append(out, f)
+		out = append(out, readFixture(t, p))
 	}
 	return out
+}
+
+// fixtureNamed returns the evidence of one fixture, to be changed.
+func fixtureNamed(t *testing.T, name string) *evidence.Pod {
+	t.Helper()
+	return readFixture(t, filepath.Join("testdata", name+".txtar")).evidence
+}
+
+func readFixture(t *testing.T, path string) fixture {
+	t.Helper()
+	a, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fixture{name: strings.TrimSuffix(filepath.Base(path), ".txtar"), archive: a, evidence: new(evidence.Pod)}
+	for _, file := range a.Files {
+		switch file.Name {
+		case "evidence.json":
+			d := json.NewDecoder(bytes.NewReader(file.Data))
+			d.DisallowUnknownFields()
+			if err := d.Decode(f.evidence); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+		case "diagnosis.json":
+			f.want = file.Data
+		default:
+			t.Fatalf("%s: unexpected part %s", path, file.Name)
+		}
+	}
+	if f.evidence.UID == "" {
+		t.Fatalf("%s has no evidence.json of a pod", path)
+	}
+	if len(strings.TrimSpace(string(a.Comment))) == 0 {
+		t.Errorf("%s tells no story", path)
+	}
+	for _, m := range twinLine.FindAllSubmatch(a.Comment, -1) {
+		f.twinOf = append(f.twinOf, strings.Split(string(m[1]), ", ")...)
+	}
+	return f
 }
 
 // Every fixture goes through all rules: one that fires where it should not

@@ -234,29 +234,30 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// A thread that an earlier reading has shown killed exits, though nothing of SIGKILL is
-// pending any more: that its leader is a zombie keeps nobody from killing it.
+// A thread that is exiting shows nothing of its SIGKILL: that its leader is a zombie keeps nobody
+// from killing it.
 func TestZombieLeaderWasKilled(t *testing.T) {
-	for _, f := range fixtures(t) {
-		if f.name != "zombie_leader_not_killed" {
-			continue
-		}
-		told := func() bool {
-			d := cause.Diagnose(f.evidence)
-			v, _ := d.Verdict()
-			return v.Cause == "ZombieLeaderNotKilled"
-		}
-		if !told() {
-			t.Error("is not told where no thread was killed")
-		}
-		for i := range f.evidence.Tasks {
-			if o := &f.evidence.Tasks[i]; o.Comm == "victim" && !o.Leader() {
-				o.WasKilled = true
-				break
+	for name, tc := range map[string]struct {
+		change func(thread *evidence.Task)
+		told   bool
+	}{
+		"nobody has killed it":                      {func(*evidence.Task) {}, true},
+		"it runs, and is not looked at":             {func(k *evidence.Task) { k.State, k.Probe = evidence.Runnable, nil }, true},
+		"SIGKILL was pending in an earlier reading": {func(k *evidence.Task) { k.WasKilled = true }, false},
+		"it was exiting in an earlier reading":      {func(k *evidence.Task) { k.Probe, k.WasExiting = nil, true }, false},
+		"it has gone before it could be looked at":  {func(k *evidence.Task) { k.Probe = nil }, false},
+		"its stat could not be read in time":        {func(k *evidence.Task) { k.Probe = &evidence.Probe{Hung: []string{"stat"}} }, false},
+		"it is exiting":                             {func(k *evidence.Task) { k.Probe.Flags |= evidence.PFExiting }, false},
+	} {
+		p := fixtureNamed(t, "zombie_leader_not_killed")
+		for i := range p.Tasks {
+			if k := &p.Tasks[i]; k.Comm == "victim" && !k.Leader() {
+				tc.change(k)
 			}
 		}
-		if told() {
-			t.Error("is told of threads that exit")
+		d := cause.Diagnose(p)
+		if v, _ := d.Verdict(); (v.Cause == "ZombieLeaderNotKilled") != tc.told {
+			t.Errorf("%s: %s", name, v.Cause)
 		}
 	}
 }
@@ -281,23 +282,18 @@ func TestZombieLeaderAndRings(t *testing.T) {
 		"a thread that polls, and others live": {"iou-sqp-9", evidence.Sleeping,
 			&evidence.Probe{Flags: evidence.PFIOWorker, Wchan: "io_sq_thread", Stack: []string{"io_sq_thread", "ret_from_fork"}}, false, true},
 	} {
-		for _, f := range fixtures(t) {
-			if f.name != "zombie_leader_not_killed" {
-				continue
-			}
-			p, changed := f.evidence, false
-			p.Tasks = slices.DeleteFunc(p.Tasks, func(o evidence.Task) bool {
-				is := o.Comm == "victim" && !o.Leader() && changed && tc.others
-				changed = changed || o.Comm == "victim" && !o.Leader()
-				return is
-			})
-			i := slices.IndexFunc(p.Tasks, func(o evidence.Task) bool { return o.Comm == "victim" && !o.Leader() })
-			o := &p.Tasks[i]
-			o.Comm, o.State, o.Probe = tc.comm, tc.state, tc.probe
-			d := cause.Diagnose(p)
-			if v, _ := d.Verdict(); (v.Cause == "ZombieLeaderNotKilled") != tc.told {
-				t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
-			}
+		p, changed := fixtureNamed(t, "zombie_leader_not_killed"), false
+		p.Tasks = slices.DeleteFunc(p.Tasks, func(o evidence.Task) bool {
+			is := o.Comm == "victim" && !o.Leader() && changed && tc.others
+			changed = changed || o.Comm == "victim" && !o.Leader()
+			return is
+		})
+		i := slices.IndexFunc(p.Tasks, func(o evidence.Task) bool { return o.Comm == "victim" && !o.Leader() })
+		o := &p.Tasks[i]
+		o.Comm, o.State, o.Probe = tc.comm, tc.state, tc.probe
+		d := cause.Diagnose(p)
+		if v, _ := d.Verdict(); (v.Cause == "ZombieLeaderNotKilled") != tc.told {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
 		}
 	}
 }
@@ -313,15 +309,11 @@ func TestZombieLeaderMayNotBeDue(t *testing.T) {
 		"somebody traces the kubelet":                   func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Traced },
 		"the kubelet is unwell":                         func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" },
 	} {
-		for _, f := range fixtures(t) {
-			if f.name != "zombie_leader_not_killed" {
-				continue
-			}
-			change(f.evidence)
-			d := cause.Diagnose(f.evidence)
-			if v, _ := d.Verdict(); v.Cause == "ZombieLeaderNotKilled" {
-				t.Errorf("%s: %s", name, v.Message)
-			}
+		p := fixtureNamed(t, "zombie_leader_not_killed")
+		change(p)
+		d := cause.Diagnose(p)
+		if v, _ := d.Verdict(); v.Cause == "ZombieLeaderNotKilled" {
+			t.Errorf("%s: %s", name, v.Message)
 		}
 	}
 }

@@ -54,7 +54,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			t := &p.Tasks[i]
 			c, ok := p.Container(t.Container)
 			if !ok || c.Kind == evidence.Sandbox || c.Task.Status != "running" || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
-				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.LeastStill || anyKilled(p, t.PID) || onlyRings(p, t) {
+				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.LeastStill || mayBeKilled(p, t.PID) || onlyRings(p, t) {
 				continue
 			}
 			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
@@ -63,15 +63,22 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 	},
 }
 
-// anyKilled reports whether SIGKILL is or was pending in a thread of the process, or a thread
-// other than the first is inside do_exit, where SIGKILL leaves no trace.
-func anyKilled(p *fact.View, pid int) bool {
+// mayBeKilled reports whether SIGKILL is or was pending in a thread of the process, or a thread
+// other than the first is or was inside do_exit, where SIGKILL leaves no trace. A sleeping thread
+// of which stat could not be read, because it had gone or the node was too slow, may be there, too.
+func mayBeKilled(p *fact.View, pid int) bool {
+	known := false
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || t.WasKilled || !t.Leader() && fact.Exits(t)) {
+		t := &p.Tasks[i]
+		if t.PID != pid {
+			continue
+		}
+		if t.Killed() || t.WasKilled || !t.Leader() && (fact.Exits(t) || t.WasExiting) {
 			return true
 		}
+		known = known || !t.Leader() && (t.State == evidence.Runnable || t.Probe != nil && t.Probe.Start != 0)
 	}
-	return false
+	return !known
 }
 
 // onlyRings reports whether only io_uring threads are left of a process whose leader has
