@@ -141,7 +141,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		log.Warn("cannot test whether the admission policies restrict the agent's token: " +
 			"the agent's own pod is not known; set POD_NAME and POD_NAMESPACE from the downward API (fieldRef: metadata.name and metadata.namespace)")
 	}
-	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts {
+	metrics := report.NewMetrics(version, cause.Who(), time.Now, a.Cases, func() report.Counts {
 		c := counts(a, reader, lines)
 		c.Outside = watch.Outside()
 		c.Held = policies.Held()

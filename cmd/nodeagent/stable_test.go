@@ -35,7 +35,7 @@ func TestNamesAreStable(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+){.* \\| alpha \\|").FindAllStringSubmatch(string(page), -1) {
 		alpha[m[1]] = true
 	}
-	for name, labels := range described.Labels(t, report.NewMetrics("v1", time.Now, new(verdict.Cases), nil)) {
+	for name, labels := range described.Labels(t, report.NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), nil)) {
 		if !alpha[name] {
 			names = append(names, "metric "+name+"{"+strings.Join(labels, ",")+"}")
 		}

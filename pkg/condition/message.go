@@ -9,20 +9,23 @@ const Max = 4096
 
 // A Message is what the condition says of a pod. A part that is empty has no line.
 type Message struct {
-	// Cause is what is stuck, why, and since when; Seen the facts that show it.
-	Cause, Seen string
+	// Cause is what is stuck, why, and since when; Who acts on it; Seen the facts that show it.
+	Cause, Who, Seen string
 	// Fix is what is safe to do, safest first, and Avoid what would do harm.
 	Fix, Avoid string
 	// ForceDelete answers whether a force delete is safe: its first word is yes, no, "not yet" or unknown.
 	ForceDelete string
 	// Timeline is when the termination got to which stage, in UTC.
 	Timeline string
+	// More is where the rest stands: a command, and the page of the cause.
+	More string
 }
 
 // lines are the parts in their order, each with its label.
 func (m *Message) lines() []line {
 	return []line{
-		{"Cause", &m.Cause}, {"Seen", &m.Seen}, {"Fix", &m.Fix}, {"Avoid", &m.Avoid}, {"Force delete", &m.ForceDelete}, {"Timeline", &m.Timeline},
+		{"Cause", &m.Cause}, {"Who", &m.Who}, {"Seen", &m.Seen}, {"Fix", &m.Fix}, {"Avoid", &m.Avoid}, {"Force delete", &m.ForceDelete},
+		{"Timeline", &m.Timeline}, {"More", &m.More},
 	}
 }
 
@@ -35,9 +38,9 @@ type line struct {
 func (m Message) String() string { return m.Within(Max) }
 
 // Within returns the message in at most n bytes. Lines that do not fit are left out whole, those first without which the others are of
-// use: Seen, Timeline, Fix, Avoid. A text of one line stays on it.
+// use: More, Seen, Timeline, Fix, Avoid, Who. A text of one line stays on it.
 func (m Message) Within(n int) string {
-	for _, drop := range []*string{nil, &m.Seen, &m.Timeline, &m.Fix, &m.Avoid, &m.ForceDelete} {
+	for _, drop := range []*string{nil, &m.More, &m.Seen, &m.Timeline, &m.Fix, &m.Avoid, &m.Who, &m.ForceDelete} {
 		if drop != nil {
 			*drop = ""
 		}

@@ -138,7 +138,7 @@ func TestAPICauses(t *testing.T) {
 		"a webhook cannot be called, and the node is k3s": {3 * time.Minute, with(uncalled,
 			func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "Unknown", []string{
 			`The API server does not accept nodeagent's own update of the pod's status, because of the webhook "billing.test"`,
-			`repair the webhook "billing.test": the API server cannot call it`,
+			`ask the owner of the webhook "billing.test" to get its pods Ready: the API server cannot call it`,
 		}},
 		"a webhook denies nodeagent's update, and nobody knows of the kubelet's": {3 * time.Minute, with(unsaid, func(p *evidence.Pod) {
 			p.Refusal = &evidence.Refusal{Webhook: "billing.test", At: p.Time.Add(-10 * time.Second)}
@@ -262,7 +262,7 @@ func TestWhoMayRefuseTheRemoval(t *testing.T) {
 	}{
 		"a webhook denies":           {&evidence.Refusal{Webhook: "billing.test", Code: "403"}, 10 * time.Second, `nodeagent's own update of this pod's status, because of the webhook "billing.test"; it may not accept the removal either`},
 		"a policy denies":            {&evidence.Refusal{Policy: "billing", Binding: "all", Code: "422"}, 10 * time.Second, `nodeagent's own update of this pod's status, because of the ValidatingAdmissionPolicy "billing"`},
-		"a webhook cannot be called": {&evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500"}, 10 * time.Second, `repair the webhook "billing.test": the API server cannot call it, and may not accept the removal`},
+		"a webhook cannot be called": {&evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500"}, 10 * time.Second, `ask the owner of the webhook "billing.test" to get its pods Ready: the API server cannot call it, and may not accept the removal`},
 		"it was another stage's":     {&evidence.Refusal{Webhook: "billing.test", Code: "403"}, 2 * time.Minute, ""},
 		"nothing does":               {nil, 0, ""},
 	} {

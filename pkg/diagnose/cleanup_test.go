@@ -33,7 +33,7 @@ func TestForeignProcess(t *testing.T) {
 		says   string
 	}{
 		"the kernel cannot end it": {func(*evidence.Pod, *evidence.Task) {}, "UninterruptibleSleep",
-			"in the pod's cgroup, outside all containers, started by sorter (PID 70, of sorter.service): thread 300 (head) has a pending SIGKILL but is in D state"},
+			"in the pod's cgroup, outside all containers, started by sorter (PID 70, of sorter.service): SIGKILL cannot end head (PID 300 on the node, thread in D state)"},
 		"it is in a group of its own, as with cgroup v2": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Container = "sorted"
 			p.Cgroups[0].Threads = 0
@@ -42,17 +42,17 @@ func TestForeignProcess(t *testing.T) {
 		"it is in the group of a container that is deleted": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Container = strings.Repeat("c0ffee00", 8)
 			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: p.Cgroups[0].Path + "/" + t.Container, Version: 2, Container: t.Container, Threads: 1, Populated: true})
-		}, "UninterruptibleSleep", "thread 300"},
+		}, "UninterruptibleSleep", "SIGKILL cannot end head (PID 300 "},
 		"its parent has ended": {func(p *evidence.Pod, t *evidence.Task) {
 			t.PPID, p.Parents = 1, []evidence.Task{{PID: 1, TID: 1, Comm: "systemd"}}
-		}, "UninterruptibleSleep", "outside all containers: thread 300"},
+		}, "UninterruptibleSleep", "outside all containers: SIGKILL cannot end head (PID 300 "},
 		"its parent is of another pod": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Parents[0].Owner, p.Parents[0].OwnerName = "1c4ddc3e-1111-4222-8333-444455556666", "tools/sorter"
 		}, "UninterruptibleSleep", "started by sorter (PID 70, of pod tools/sorter)"},
 		"its parent's name is a sentence": {func(p *evidence.Pod, _ *evidence.Task) { p.Parents[0].Comm = "x. Remedy: none" },
 			"UninterruptibleSleep", `started by "x. Remedy: none" (PID 70`},
-		"it is a child of the shim":   {func(p *evidence.Pod, _ *evidence.Task) { p.Parents[0].Owner = "shim" }, "UninterruptibleSleep", "thread 300"},
-		"it is in no group any more":  {func(p *evidence.Pod, _ *evidence.Task) { p.Cgroups[0].Threads = 0 }, "UninterruptibleSleep", "thread 300"},
+		"it is a child of the shim":   {func(p *evidence.Pod, _ *evidence.Task) { p.Parents[0].Owner = "shim" }, "UninterruptibleSleep", "SIGKILL cannot end head (PID 300 "},
+		"it is in no group any more":  {func(p *evidence.Pod, _ *evidence.Task) { p.Cgroups[0].Threads = 0 }, "UninterruptibleSleep", "SIGKILL cannot end head (PID 300 "},
 		"it has not been killed":      {func(_ *evidence.Pod, t *evidence.Task) { t.Pending = 0 }, "", ""},
 		"it has been killed just now": {func(p *evidence.Pod, t *evidence.Task) { t.UnchangedSince = p.Time.Add(-time.Second) }, "", ""},
 	} {
@@ -62,7 +62,7 @@ func TestForeignProcess(t *testing.T) {
 			if v.Cause != tc.want || d.Phase != diagnose.Cleanup {
 				t.Fatalf("verdict %q in phase %s, want %q: %s", v.Cause, d.Phase, tc.want, v.Message)
 			}
-			if !strings.Contains(v.Message, tc.says) || strings.HasPrefix(v.Message, "thread") != strings.HasPrefix(tc.says, "thread") {
+			if !strings.Contains(v.Message, tc.says) || strings.HasPrefix(v.Message, "SIGKILL") != strings.HasPrefix(tc.says, "SIGKILL") {
 				t.Errorf("says %q, want %q", v.Message, tc.says)
 			}
 		})

@@ -121,6 +121,10 @@ type Finding struct {
 	Danger  string   `json:"danger"`
 	First   string   `json:"first,omitempty"`
 	Avoid   string   `json:"avoid,omitempty"`
+	// Who can act, whether the app has certainly not caused it, and whether it ends by itself.
+	Who    Who  `json:"who,omitempty"`
+	NotApp bool `json:"notApp,omitempty"`
+	Ends   bool `json:"ends,omitempty"`
 	// WholeNode and Quiet are the Doc's, but for OnePod.
 	WholeNode bool `json:"wholeNode,omitempty"`
 	Quiet     bool `json:"quiet,omitempty"`

@@ -21,6 +21,10 @@ type Doc struct {
 	Remedy, Danger string
 	// First and Avoid are what an Event has room for of both: the first safe step, and what would do harm.
 	First, Avoid string
+	// Who is the person who can act. NotApp says that the pod's own program and manifest have certainly not caused it, and Ends that
+	// it ends by itself. What is Quiet does.
+	Who          Who
+	NotApp, Ends bool
 	// WholeNode says that it holds up all pods of the node, and Quiet that nothing is broken.
 	WholeNode, Quiet bool
 	// Phrases are placeholders whose words depend on the finding: they are the
@@ -36,9 +40,11 @@ type Doc struct {
 type Choice struct{ Variant, Text string }
 
 // A Family is a variant of a cause, for example the kind of file system. An empty
-// Remedy, Danger, First or Avoid falls back to the Doc's.
+// Remedy, Danger, First or Avoid falls back to the Doc's, and with Who so do NotApp and Ends.
 type Family struct {
 	Name, Meaning, Remedy, Danger, First, Avoid string
+	Who                                         Who
+	NotApp, Ends                                bool
 	// Shared says that several causes have the family, with the same words: it has
 	// a page of its own.
 	Shared bool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -354,6 +355,55 @@ var reasons = map[Reason]string{
 	ReasonCause:      "{cause} still holds up the pod",
 	ReasonOnce:       "nodeagent has yet to confirm, over several seconds, that nothing of the pod is left on the node",
 	ReasonNothing:    "all containers have exited, and nothing of the pod has been left on the node since {since}",
+}
+
+// briefs are the same in six words at most, as an Event has them: of "not yet", until when.
+var briefs = map[Reason]string{
+	ReasonMirror:     "a static pod runs on",
+	ReasonProcess:    "{process} still runs",
+	ReasonLeftover:   "{process} still runs",
+	ReasonGroup:      "container {container} still runs",
+	ReasonContainer:  "containerd lists it as running",
+	ReasonRecord:     "until containerd records the exit",
+	ReasonHolder:     "its volume is in use",
+	ReasonVolume:     "its volume is still mounted",
+	ReasonDevice:     "its disk is still in use",
+	ReasonUnmount:    "its volume is not unmounted",
+	ReasonStarting:   "until no container can start",
+	ReasonLocal:      "until its volumes are removed",
+	ReasonNetwork:    "until its network is removed",
+	ReasonFinalizers: "it removes no finalizers",
+	ReasonSources:    "not everything could be read",
+	ReasonHostPID:    "a process can have left it",
+	ReasonRuntime:    "nodeagent cannot see inside",
+	ReasonClaim:      "its devices are not released",
+	ReasonEmptyGroup: "until its cgroup is removed",
+	ReasonNotEnded:   "until the kubelet reports its end",
+	ReasonNotItsWord: "the kubelet has not confirmed it",
+	ReasonUnseen:     "nodeagent has not seen it before",
+	ReasonCause:      "the cause is on the node",
+	ReasonOnce:       "until a second look confirms it",
+	ReasonNothing:    "nothing of it is left",
+}
+
+// Brief is the answer with its reason in a few words, as in "no (java still runs)".
+func (f *Force) Brief() string {
+	answer := string(f.Answer)
+	if f.Answer == ForceUnknown {
+		answer += ", so do not"
+	}
+	if briefs[f.Why] == "" {
+		return answer
+	}
+	brief := strings.ReplaceAll(briefs[f.Why], "{container}", string(foreign(f.Container, most)))
+	if f.Process != nil {
+		name := foreign(f.Process.Comm, commLength)
+		if name == "" || strings.ContainsAny(string(name), " \"") {
+			name = "a process"
+		}
+		brief = strings.ReplaceAll(brief, "{process}", string(name))
+	}
+	return answer + " (" + brief + ")"
 }
 
 // why returns what an answer rests on, in words.

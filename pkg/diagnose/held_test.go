@@ -38,13 +38,13 @@ func outputHeld(change func(p *evidence.Pod, c *evidence.Container, h *evidence.
 
 func TestStdioHeldOpen(t *testing.T) {
 	type change = func(p *evidence.Pod, c *evidence.Container, h *evidence.OutputHolder)
-	const held = ", holds its output open, so containerd cannot record the exit"
+	const held = " and holds its output open, so containerd waits"
 	for name, test := range map[string]struct {
 		change          change
 		message, remedy string // parts; "" when it is not said
 	}{
 		"a process of the node": {func(*evidence.Pod, *evidence.Container, *evidence.OutputHolder) {},
-			"container main has exited, but sleep (PID 4436), not part of the pod" + held, signalling("terminate", 4436, 77)},
+			"container main has exited, but sleep (PID 4436) still runs outside the pod" + held, signalling("terminate", 4436, 77)},
 		"two of them": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			p.OutputHolders = append(p.OutputHolders, evidence.OutputHolder{Task: sleeper(4437), Since: h.Since})
 		}, "holds its output open (and 1 more like it), so", "kill -TERM 4436"},
@@ -53,7 +53,7 @@ func TestStdioHeldOpen(t *testing.T) {
 		}, "sleep (PID 4437)", "kill -TERM 4437"},
 		"one of another pod": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Owner, h.OwnerName = strings.Repeat("a", 36), "x/y"
-		}, "but sleep (PID 4436, of pod x/y), not part of the pod" + held, "kill -TERM 4436"},
+		}, "but sleep (PID 4436, of pod x/y) still runs outside the pod" + held, "kill -TERM 4436"},
 		"runc, which writes to its own output": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Comm, h.PPID = "runc", p.Parents[0].PID
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "update", Container: "c", Tasks: []evidence.Task{h.Task}}}
@@ -71,7 +71,7 @@ func TestStdioHeldOpen(t *testing.T) {
 			p.Lack(evidence.RuntimeCommands, "no")
 		}, "", ""},
 		"one of the pod, in no container": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.Owner = p.UID },
-			"but sleep (PID 4436), in no running container" + held, "kill -TERM 4436"},
+			"but sleep (PID 4436) still runs in the pod's cgroups" + held, "kill -TERM 4436"},
 		"the kubelet": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Comm, h.Owner = "kubelet", "kubelet"
 		},
@@ -206,10 +206,10 @@ func TestRootfsUnmountBusy(t *testing.T) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "main", Kind: evidence.App, ID: "d", State: evidence.StateRunning})
 		}, "", ""},
 		"one that was started long after the end": {func(p *evidence.Pod, c *evidence.Container, h *evidence.Holder) {
-			c.VacantSince, h.Probe = p.Time.Add(-80*time.Second), &evidence.Probe{Start: 1, Started: p.Time.Add(-45 * time.Second)}
+			c.VacantSince, h.Probe = p.Time.Add(-80*time.Second), &evidence.Probe{Start: 77, Started: p.Time.Add(-45 * time.Second)}
 		}, "", ""},
 		"one that was started before the end": {func(p *evidence.Pod, c *evidence.Container, h *evidence.Holder) {
-			c.VacantSince, h.Probe = p.Time.Add(-80*time.Second), &evidence.Probe{Start: 1, Started: p.Time.Add(-90 * time.Second)}
+			c.VacantSince, h.Probe = p.Time.Add(-80*time.Second), &evidence.Probe{Start: 77, Started: p.Time.Add(-90 * time.Second)}
 		}, "sleep (PID 4436)", "kill -TERM 4436"},
 		"one that walks through it": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.Holder) {
 			h.Since = p.Time.Add(-29 * time.Second)
@@ -275,7 +275,7 @@ func TestExecHoldsInitExit(t *testing.T) {
 		want   string // a part of the message; "" when it is not said
 	}{
 		"of a container with shared PIDs": {func(*evidence.Pod, *evidence.Container, *evidence.ShimChild) {},
-			"container main has exited, but the shim waits for sleep (PID 4436), an exec in it that still runs outside the pod\n"},
+			"container main has exited, but sleep (PID 4436), from an exec in it (perhaps kubectl exec), still runs outside the pod\n"},
 		"containers share their PIDs": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.ShimChild) {
 			p.HostPID, p.ShareProcessNamespace = false, true
 		}, "sleep"},
@@ -283,7 +283,7 @@ func TestExecHoldsInitExit(t *testing.T) {
 			other := *x
 			other.PID, other.Probe = 4437, &evidence.Probe{Group: 4437}
 			p.ShimChildren = append(p.ShimChildren, other)
-		}, "an exec in it that still runs outside the pod (and 1 more like it)\n"},
+		}, ", from an exec in it (perhaps kubectl exec), still runs outside the pod (and 1 more like it)\n"},
 		"PIDs of its own": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.ShimChild) { p.HostPID = false }, ""},
 		"for 29 seconds": {func(p *evidence.Pod, _ *evidence.Container, x *evidence.ShimChild) {
 			x.Since = p.Time.Add(-29 * time.Second)

@@ -144,7 +144,7 @@ func TestKernelCauses(t *testing.T) {
 			onDisk(t)
 			kernelThread(p, "xfsaild/sdb")
 			kernelThread(p, "jbd2/sdc1-8")
-		}, "UninterruptibleSleep", []string{"I/O on a block device does not complete (folio_wait_bit_common)\n"}},
+		}, "UninterruptibleSleep", []string{"I/O on a block device does not complete\n", " in folio_wait_bit_common "}},
 
 		"exit": {func(_ *evidence.Pod, t *evidence.Task) {
 			exits(t, "request_wait_answer", "fuse_flush", "put_files_struct")
@@ -166,7 +166,7 @@ func TestKernelCauses(t *testing.T) {
 			t.State, t.Threads, t.Pending, t.SharedPending, t.Probe = evidence.Zombie, 2, 0, 0, nil
 			p.Tasks = append(p.Tasks, last)
 			p.Node.Kubelet.Process = &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping}
-		}, "StuckInExit", []string{"process 100 (app)", "thread 102"}},
+		}, "StuckInExit", []string{"app (PID 100 on the node) cannot finish its exit", "Thread 102 (app)"}},
 
 		"execve": {func(_ *evidence.Pod, t *evidence.Task) {
 			hangs(t, "request_wait_answer", "fuse_flush", "do_close_on_exec", "begin_new_exec", "bprm_execve")
@@ -190,8 +190,8 @@ func TestKernelCauses(t *testing.T) {
 		"tracer does not ask": {func(p *evidence.Pod, t *evidence.Task) {
 			t.State, t.TracerPID, t.Probe = evidence.Zombie, 70, nil
 			outside(p, 70, "gdb", evidence.Stopped)
-		}, "ZombieHeldByTracer", []string{"its tracer gdb (PID 70, of pod tools/debugger), which is stopped, has not reaped " +
-			"it", signalling("continue", 70, 700) + ";"}},
+		}, "ZombieHeldByTracer", []string{"its tracer gdb (PID 70, of pod tools/debugger), which is paused, has not collected " +
+			"its exit", signalling("continue", 70, 700) + ";"}},
 		"zombie without a tracer": {func(_ *evidence.Pod, t *evidence.Task) { t.State, t.Probe = evidence.Zombie, nil }, "", nil},
 		"tracer is the parent": {func(p *evidence.Pod, t *evidence.Task) {
 			t.State, t.TracerPID, t.PPID, t.Probe = evidence.Zombie, 70, 70, nil
@@ -209,7 +209,8 @@ func TestKernelCauses(t *testing.T) {
 			ends(t)
 			p.Tasks = append(p.Tasks, member(p, 70))
 			outside(p, 70, "nsenter", evidence.Sleeping)
-		}, "PIDNamespaceReapWait", []string{"zombie 101 (sh)", "its parent nsenter (PID 70, of pod tools/debugger)", "outside the container"}},
+		}, "PIDNamespaceReapWait", []string{"zombie sh remains", "has not collected its exit", "Process 101 (sh) of this namespace",
+			"its parent nsenter (PID 70, of pod tools/debugger)", "outside the container"}},
 		"zombie is traced": {func(p *evidence.Pod, t *evidence.Task) {
 			ends(t)
 			z := member(p, 100)
@@ -223,11 +224,11 @@ func TestKernelCauses(t *testing.T) {
 			hangs(&stuck, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write")
 			ends(t)
 			p.Tasks = append(p.Tasks, stuck)
-		}, "UninterruptibleSleep", []string{"thread 101 (dd)"}},
+		}, "UninterruptibleSleep", []string{"SIGKILL cannot end dd (PID 101 on the node", "Thread 101 (dd)"}},
 		"member is still there": {func(p *evidence.Pod, t *evidence.Task) {
 			ends(t)
 			p.Tasks = append(p.Tasks, task(101, 100, "dd", evidence.Sleeping, ""))
-		}, "PIDNamespaceReapWait", []string{"process 101 (dd, state S)", "was killed and has not exited"}},
+		}, "PIDNamespaceReapWait", []string{"dd (PID 101 on the node) was killed and has not exited", "Process 101 (dd) of this namespace is in state S"}},
 		"namespace seems empty": {func(_ *evidence.Pod, t *evidence.Task) { ends(t) }, "", nil},
 		"zombie of a living init": {func(p *evidence.Pod, t *evidence.Task) {
 			t.State, t.Pending, t.SharedPending, t.Caught = evidence.Sleeping, 0, 0, bitTERM
@@ -352,7 +353,7 @@ func TestCulprits(t *testing.T) {
 		"frozen, by a path below a volume": {func(_ *evidence.Pod, t *evidence.Task) {
 			onPath(t, data, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
 			t.Probe.Via = "path"
-		}, "FsFrozen", diagnose.Inferred, []string{"fsfreeze -u /mnt/data", `it was opening a file below "/data", unless a symbolic link leads elsewhere`}, nil},
+		}, "FsFrozen", diagnose.Inferred, []string{"fsfreeze -u /mnt/data", `It was opening a file below "/data", unless a symbolic link leads elsewhere`}, nil},
 		"frozen, by a path in the container's root": {func(_ *evidence.Pod, t *evidence.Task) {
 			onPath(t, root, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
 			t.Probe.Via = "path"
@@ -606,22 +607,22 @@ func TestRings(t *testing.T) {
 	}{
 		"its worker hangs": {func(p *evidence.Pod, first *evidence.Task) {
 			p.Tasks = append(p.Tasks, onFUSE(first))
-		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-100, io_uring worker of process 100) has a " +
+		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"Thread 102 (iou-wrk-100, io_uring worker of process 100) has a " +
 			"pending SIGKILL"}, []string{"more like it", "UV_USE_IO_URING"}},
 		"its worker hangs, and it has ended by itself": {func(p *evidence.Pod, first *evidence.Task) {
 			first.SharedPending = 0
 			p.Tasks = append(p.Tasks, onFUSE(first))
-		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"thread 102"}, nil},
+		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"Thread 102 "}, nil},
 		"the worker of its thread that polls hangs": {func(p *evidence.Pod, first *evidence.Task) {
 			w, poller := onFUSE(first), thread(first, 103, "iou-sqp-100", "", "io_uring_cancel_generic", "io_sq_thread")
 			w.Comm, poller.State, poller.UnchangedSince = "iou-wrk-103", evidence.Runnable, p.Time // it tries again and again
 			first.State, first.Threads, first.Probe = evidence.Zombie, 3, nil
 			p.Tasks = append(p.Tasks, w, poller)
-		}, "ThreadStuckBehindZombieLeader", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-103, io_uring worker of process " +
+		}, "ThreadStuckBehindZombieLeader", "FUSE", diagnose.Inferred, []string{"Thread 102 (iou-wrk-103, io_uring worker of process " +
 			"100)"}, []string{"more like it"}},
 		"its worker hangs in something unknown": {func(p *evidence.Pod, first *evidence.Task) {
 			p.Tasks = append(p.Tasks, thread(first, 102, "iou-wrk-100", "msleep", "ublk_stop_dev", "io_uring_cmd", "io_wq_submit_work", "io_wq_worker"))
-		}, "UninterruptibleSleep", "Other", diagnose.Proved, []string{"thread 102", "in msleep"}, []string{"more like it", "UV_USE_IO_URING"}},
+		}, "UninterruptibleSleep", "Other", diagnose.Proved, []string{"Thread 102 ", "in msleep"}, []string{"more like it", "UV_USE_IO_URING"}},
 		"its worker works": {func(p *evidence.Pod, first *evidence.Task) {
 			p.Tasks = append(p.Tasks, working(p, first))
 		}, "", "", "", nil, nil},
@@ -641,28 +642,28 @@ func TestRings(t *testing.T) {
 			p.Tasks = append(p.Tasks, w)
 		}, "", "", "", nil, nil},
 		"no thread is left": {func(_ *evidence.Pod, _ *evidence.Task) {
-		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{"process 100 (app) is exiting, but its thread 100 is " +
-			"stuck", "(io_wq_put_and_exit)", "Linux 6.1.115-1", "UV_USE_IO_URING=0"}, nil},
+		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{"app (PID 100 on the node) cannot finish its " +
+			"exit", "Thread 100 (app) is in state ", " in io_wq_put_and_exit ", "Linux 6.1.115-1", "UV_USE_IO_URING=0"}, nil},
 		"no thread is left, for 44 seconds": {func(p *evidence.Pod, first *evidence.Task) {
 			first.UnchangedSince = p.Time.Add(-44 * time.Second)
 		}, "", "", "", nil, nil},
 		"no thread is left, and it has ended by itself": {func(_ *evidence.Pod, first *evidence.Task) {
 			first.SharedPending = 0
 			hangs(first, "io_uring_del_tctx_node", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "__x64_sys_exit_group")
-		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{"(io_uring_del_tctx_node)"}, nil},
+		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{" in io_uring_del_tctx_node "}, nil},
 		"all wait for its lock": {func(p *evidence.Pod, first *evidence.Task) {
 			hangs(first, "io_uring_del_tctx_node", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "get_signal")
 			p.Tasks = append(p.Tasks, thread(first, 102, "iou-sqp-100", "io_sq_thread", "ret_from_fork"))
-		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"thread 102 (iou-sqp-100, io_uring worker of process " +
-			"100)", "(io_sq_thread)", "Linux 6.1.115-1"}, nil},
+		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"Thread 102 (iou-sqp-100, io_uring worker of process " +
+			"100)", " in io_sq_thread ", "Linux 6.1.115-1"}, nil},
 		"it waits for its lock and does not exit": {func(_ *evidence.Pod, first *evidence.Task) {
 			hangs(first, "__do_sys_io_uring_enter", "__do_sys_io_uring_enter", "do_syscall_64")
-		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{`("__do_sys_io_uring_enter")`}, nil},
+		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{` in "__do_sys_io_uring_enter" `}, nil},
 		"another process of the container hangs in something unknown": {func(p *evidence.Pod, first *evidence.Task) {
 			o := thread(first, 200, "job", "msleep", "ublk_stop_dev", "io_uring_cmd", "io_submit_sqes", "__do_sys_io_uring_enter")
 			o.PID, o.PPID, o.Probe.Flags = 200, 100, 0
 			p.Tasks = append(p.Tasks, o)
-		}, "UninterruptibleSleep", "Other", diagnose.Proved, []string{"thread 200 (job)"}, nil},
+		}, "UninterruptibleSleep", "Other", diagnose.Proved, []string{"job (PID 200 on the node, thread in D state)", "Thread 200 (job)"}, nil},
 		"another process of the container, which may share its ring, works": {func(p *evidence.Pod, first *evidence.Task) {
 			o := working(p, first)
 			o.PID, o.TID, o.PPID, o.Comm, o.Probe.Flags = 200, 200, 100, "job", 0
@@ -693,11 +694,11 @@ func TestRings(t *testing.T) {
 		// What these wait for can be a disk, a server or a FUSE daemon that no thread shows: direct I/O needs none.
 		"its requests do not end, and nothing works on them": {func(_ *evidence.Pod, first *evidence.Task) {
 			hangs(first, "io_uring_cancel_generic", "io_uring_cancel_generic", "do_exit", "do_group_exit", "get_signal")
-		}, "StuckInExit", "Other", diagnose.Inferred, []string{"(io_uring_cancel_generic)"}, []string{"UV_USE_IO_URING", "newer kernel"}},
+		}, "StuckInExit", "Other", diagnose.Inferred, []string{" in io_uring_cancel_generic "}, []string{"UV_USE_IO_URING", "newer kernel"}},
 		"its thread that polls waits for them and has a lock that it wants": {func(p *evidence.Pod, first *evidence.Task) {
 			hangs(first, "io_uring_del_tctx_node", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "get_signal")
 			p.Tasks = append(p.Tasks, thread(first, 102, "iou-sqp-100", "io_uring_cancel_generic", "io_sq_thread", "ret_from_fork"))
-		}, "UninterruptibleSleep", "Other", diagnose.Inferred, []string{"(io_uring_cancel_generic)"}, []string{"UV_USE_IO_URING", "newer kernel"}},
+		}, "UninterruptibleSleep", "Other", diagnose.Inferred, []string{" in io_uring_cancel_generic "}, []string{"UV_USE_IO_URING", "newer kernel"}},
 		"that of another process of the container does": {func(p *evidence.Pod, first *evidence.Task) {
 			hangs(first, "io_sq_thread_park", "io_sq_thread_park", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "get_signal")
 			o := thread(first, 202, "iou-sqp-200", "io_uring_cancel_generic", "io_sq_thread", "ret_from_fork")
@@ -749,12 +750,12 @@ func TestRings(t *testing.T) {
 			w.PID, w.TID, w.PPID, w.NSpid, w.Comm, w.Threads, w.Probe, w.UnchangedSince = 200, 202, 100, []int{202, 3}, "iou-wrk-200", 2, nil, p.Deadline
 			ends(first)
 			p.Tasks = append(p.Tasks, o, w)
-		}, "PIDNamespaceReapWait", "Member", diagnose.Proved, []string{"process 200 (db, state D)"}, nil},
+		}, "PIDNamespaceReapWait", "Member", diagnose.Proved, []string{"db (PID 200 on the node) was killed", "Process 200 (db) of this namespace is in state D"}, nil},
 		"its worker waits for a disk": {func(p *evidence.Pod, first *evidence.Task) {
 			w := working(p, first)
 			w.UnchangedSince = p.Time.Add(-31 * time.Second)
 			p.Tasks = append(p.Tasks, w)
-		}, "UninterruptibleSleep", "Block", diagnose.Inferred, []string{"thread 102", "whether it is only slow"}, nil},
+		}, "UninterruptibleSleep", "Block", diagnose.Inferred, []string{"Thread 102 ", "whether it is only slow"}, nil},
 		"a mount that its last call worked on": {func(_ *evidence.Pod, first *evidence.Task) {
 			first.Probe.Syscall, first.Probe.Via = "read", "fd 3"
 			first.Probe.Mount = &evidence.Mount{Device: "254:3", Point: "/data", Type: "ext4", Source: "/dev/vdb"}
@@ -989,8 +990,8 @@ func TestDeadlineInDoubt(t *testing.T) {
 
 // A kubelet that has begun late gives the whole grace period, and SIGKILL comes that much later.
 func TestKilledLate(t *testing.T) {
-	for until, want := range map[time.Duration]string{14 * time.Second: "killed at the deadline (03:00:44 " +
-		"UTC)", 2 * time.Second: "killed at the deadline (03:00:30 UTC)"} {
+	for until, want := range map[time.Duration]string{14 * time.Second: "SIGKILL is due at 03:00:44 " +
+		"UTC", 2 * time.Second: "SIGKILL is due at 03:00:30 UTC"} {
 		p := stopping(func(p *evidence.Pod, _ *evidence.Task) {
 			p.Time, p.StopBegun, p.StopAwaitedUntil = requested.Add(20*time.Second), true, requested.Add(until)
 		})

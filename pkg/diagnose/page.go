@@ -14,7 +14,7 @@ func (r *Rule) Page() string {
 	var b strings.Builder
 	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, r.Doc.shown(text, "")) }
 	fmt.Fprintf(&b, "# %s: %s\n\n", r.Cause, r.Doc.Title)
-	fmt.Fprintf(&b, "Layer: %s. %s\n", r.Doc.Layer, r.told())
+	fmt.Fprintf(&b, "Layer: %s. Who acts: %s. %s\n", r.Doc.Layer, acts(r.Doc.Who, r.Doc.NotApp, r.Doc.Ends || r.Doc.Quiet), r.told())
 	fmt.Fprintf(&b, "\n> %s.\n", r.Doc.shown(r.Doc.Message, ""))
 	section("Meaning", r.Doc.Meaning)
 	section("How it is recognised", "- "+strings.Join(r.Doc.Evidence, "\n- "))
@@ -138,8 +138,8 @@ func (d *Doc) familyPage(f Family, causes []*Rule) string {
 			of = append(of, fmt.Sprintf("[%s](../%s.md)", r.Cause, r.Cause))
 		}
 	}
-	return fmt.Sprintf("# Family %s\n\nIt can be behind these causes: %s.\n\n## Meaning\n\n%s\n\n## Fix\n\n%s\n\n## Avoid\n\n%s\n",
-		f.Name, strings.Join(of, ", "), d.shown(f.Meaning, f.Name), d.shown(f.Remedy, f.Name), d.shown(f.Danger, f.Name))
+	return fmt.Sprintf("# Family %s\n\nIt can be behind these causes: %s. Who acts: %s.\n\n## Meaning\n\n%s\n\n## Fix\n\n%s\n\n## Avoid\n\n%s\n",
+		f.Name, strings.Join(of, ", "), acts(f.Who, f.NotApp, f.Ends), d.shown(f.Meaning, f.Name), d.shown(f.Remedy, f.Name), d.shown(f.Danger, f.Name))
 }
 
 // elsewhere says which families have a fix of their own, "" for none: their pages are the same one, further down.
@@ -160,6 +160,9 @@ func (d *Doc) elsewhere(cause string) string {
 func (d *Doc) family(f Family) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", d.shown(f.Meaning, f.Name))
+	if f.Who != "" {
+		fmt.Fprintf(&b, "\nWho acts: %s.\n", acts(f.Who, f.NotApp, f.Ends || d.Quiet))
+	}
 	if message := d.shown(d.Message, f.Name); message != d.shown(d.Message, "") {
 		fmt.Fprintf(&b, "\n> %s.\n", message)
 	}

@@ -123,10 +123,10 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		"a thread that counts the files": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Relative = false }, "Unknown", "", ""},
 		"a volume of another kind": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.Relative, t.Probe.VolumePath = false, volumesDir+"kubernetes.io~csi/data"
-		}, "", diagnose.Inferred, `kubelet thread 11 is blocked at volume "data"`},
+		}, "", diagnose.Inferred, `a kubelet thread is blocked at volume "data"`},
 		"a subpath": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.Relative, t.Probe.VolumePath = false, "/var/lib/kubelet/pods/"+podUID+"/volume-subpaths/data/main/0"
-		}, "", diagnose.Inferred, `kubelet thread 11 is blocked at volume "data"`},
+		}, "", diagnose.Inferred, `a kubelet thread is blocked at volume "data"`},
 		"a volume of another pod": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.VolumePath = strings.ReplaceAll(t.Probe.VolumePath, podUID, "1c4ddc3e-1111-4222-8333-444455556666")
 		}, "Unknown", "", ""},

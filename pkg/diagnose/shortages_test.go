@@ -454,14 +454,14 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		}
 	}
 	const noVolume = `Descriptors: the kubelet cannot tear down volume "pvc-1"`
-	const checkpoint = "so the kubelet cannot write its checkpoint (dra_manager_state) and complete the deletion"
+	const checkpoint = "so the kubelet cannot save its state and complete the deletion"
 	for name, test := range map[string]struct {
 		pod  *evidence.Pod
 		want string // the family and a part of the message; "" when it is not said
 	}{
-		"read-only": {readOnly(), "ReadOnly: the file system of the kubelet's directory \"/var/lib/kubelet\" is " +
+		"read-only": {readOnly(), "ReadOnly: on the node, the file system of \"/var/lib/kubelet\" is " +
 			"read-only, " + checkpoint + "\nAll containers of the pod have exited\n"},
-		"full": {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of the kubelet's directory " +
+		"full": {readOnly(lacks(evidence.Space, 4<<20)), "Space: on the node, the file system of " +
 			"\"/var/lib/kubelet\" is full (size 4 MiB)"},
 		"without inodes": {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no free inode (of 500)"},
 		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: kubelet (PID 9) has reached its open " +
@@ -517,7 +517,7 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"little room, and a driver is away": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
 		}), ""},
-		"a volume":                {readOnly(volume(10 * time.Second)), `ReadOnly: the file system of the kubelet's directory "/var/lib/kubelet" is read-only, so the kubelet cannot tear down volume "scratch"`},
+		"a volume":                {readOnly(volume(10 * time.Second)), `ReadOnly: on the node, the file system of "/var/lib/kubelet" is read-only, so the kubelet cannot tear down volume "scratch"`},
 		"a volume on a full disk": {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
 		"a volume of before":      {readOnly(volume(69 * time.Second)), ""},
 		"a CSI driver that nobody reaches": {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second),

@@ -28,17 +28,17 @@ func TestSlowShutdownOfRealPrograms(t *testing.T) {
 			under(p, 102, 100, "postgres", "epoll_wait").Caught = bitTERM  // background writer
 			under(p, 103, 100, "postgres", "epoll_wait").Caught = bitTERM  // walwriter
 			under(p, 104, 100, "postgres", "epoll_wait").Caught = bitTERM  // the backend that it waits for
-		}, []string{"ignores SIGTERM", "trap ''"}, []string{"SIGINT"}, ""},
+		}, []string{"to ignore SIGTERM", "trap ''"}, []string{"SIGINT"}, ""},
 		"python with a resource tracker, draining": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "python3", "python3.11", "clock_nanosleep"
 			under(p, 101, 100, "python3", "read").Ignored = bitTERM
-		}, []string{"ignores SIGTERM", "trap ''"}, nil, ""},
+		}, []string{"to ignore SIGTERM", "trap ''"}, nil, ""},
 		"python with workers and a resource tracker": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "uvicorn", "python3.11", "wait4"
 			under(p, 101, 100, "python3", "read").Ignored = bitTERM
 			under(p, 102, 100, "python3", "epoll_wait").Caught = bitTERM
 			under(p, 103, 100, "python3", "epoll_wait").Caught = bitTERM
-		}, []string{"ignores SIGTERM", "trap ''"}, []string{"has a handler"}, ""},
+		}, []string{"to ignore SIGTERM", "trap ''"}, []string{"had a handler"}, ""},
 		"erlang": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "beam.smp", "beam.smp", "pselect6"
 			c := under(p, 101, 100, "erl_child_setup", "pselect6")

@@ -41,12 +41,12 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 		"it waits for a program that ignores the signal": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Probe.Syscall = "wait4"
 			under(p, 101, 100, "app", "epoll_wait").Ignored = bitTERM
-		}, diagnose.Proved, []string{"It was waiting for app, which ignores SIGTERM\n", "app (PID 101 on the node) ignores SIGTERM", "Let app handle SIGTERM"}},
+		}, diagnose.Proved, []string{"It was waiting for app, which was set to ignore SIGTERM\n", "app (PID 101 on the node) was set to ignore SIGTERM", "Let app handle SIGTERM"}},
 		"it polls, over a program that handles the signal": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe = "supervisord", "python3.11"
 			under(p, 101, 100, "app", "epoll_wait").Caught = bitTERM
 		}, diagnose.Proved, []string{
-			"Its subprocess app has a handler for SIGTERM and did not exit\n", "app (PID 101 on the node) has a handler for SIGTERM",
+			"Its subprocess app had a handler for SIGTERM and did not exit\n", "app (PID 101 on the node) had a handler for SIGTERM",
 			"Check what supervisord waits for. If that is app, check what app does on SIGTERM and whether supervisord forwards it",
 		}},
 		"over one that would have ended by the signal": {func(p *evidence.Pod, _ *evidence.Task) {
@@ -64,7 +64,7 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 		"over one that leaves the signal pending": {func(p *evidence.Pod, _ *evidence.Task) {
 			c := under(p, 101, 100, "ruby", "futex")
 			c.Blocked, c.SharedPending = bitTERM, bitTERM
-		}, diagnose.Proved, []string{"Its subprocess ruby blocks SIGTERM and has not taken it\n", "If that is ruby, let ruby take SIGTERM"}},
+		}, diagnose.Proved, []string{"Its subprocess ruby blocked SIGTERM and had not taken it\n", "If that is ruby, let ruby take SIGTERM"}},
 		"over one that blocks the signal, which is not pending": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "ruby", "futex").Blocked = bitTERM
 		}, diagnose.Proved, []string{"Its subprocess ruby did not exit\n"}},
@@ -74,24 +74,24 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			under(p, 102, 101, "node", "epoll_wait").Caught = bitTERM
 			under(p, 103, 102, "esbuild", "futex")
 			under(p, 104, 101, "tail", "read")
-		}, diagnose.Proved, []string{"program \"npm start\"", "Its subprocess node has a handler", "node (PID 102 on the node) has a " +
+		}, diagnose.Proved, []string{"program \"npm start\"", "Its subprocess node had a handler", "node (PID 102 on the node) had a " +
 			"handler", "closeAllConnections"}},
 		"over a supervisor of one": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "s6-supervise", "ppoll").Caught = bitTERM
 			under(p, 102, 101, "nginx", "rt_sigsuspend").Caught = bitTERM | bitQUIT
 			p.Tasks[2].Probe.Group = 102
-		}, diagnose.Proved, []string{"Its subprocess nginx has a handler", "nginx (PID 102 on the node) has a handler", "worker_shutdown_timeout"}},
+		}, diagnose.Proved, []string{"Its subprocess nginx had a handler", "nginx (PID 102 on the node) had a handler", "worker_shutdown_timeout"}},
 		"over several": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm = "runner"
 			under(p, 103, 100, "worker", "epoll_wait").Caught = bitTERM
 			under(p, 101, 100, "queue", "epoll_wait").Ignored = bitTERM
 			under(p, 102, 100, "tail", "epoll_wait")
-		}, diagnose.Proved, []string{"Its subprocess worker has a handler", "worker (PID 103 on the node) has a handler"}},
+		}, diagnose.Proved, []string{"Its subprocess worker had a handler", "worker (PID 103 on the node) had a handler"}},
 		"over several that handle it": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm = "runner"
 			under(p, 101, 100, "queue", "epoll_wait").Caught = bitTERM
 			under(p, 103, 100, "worker", "epoll_wait").Caught = bitTERM
-		}, diagnose.Proved, []string{"Of its 2 subprocesses, the youngest (worker) has a handler", "worker (PID 103 on the node) has a handler"}},
+		}, diagnose.Proved, []string{"Of its 2 subprocesses, the youngest (worker) had a handler", "worker (PID 103 on the node) had a handler"}},
 		"it waits for what it has started since": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Probe.Syscall = "wait4"
 			c := under(p, 101, 100, "nodetool", "futex")
@@ -107,7 +107,7 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			first.Probe.Syscall = "wait4"
 			under(p, 101, 100, "app", "epoll_wait").Caught = bitTERM
 			under(p, 102, 100, "sleep", "clock_nanosleep")
-		}, diagnose.Proved, []string{"Its subprocess app has a handler", "app (PID 101 on the node) has a handler"}},
+		}, diagnose.Proved, []string{"Its subprocess app had a handler", "app (PID 101 on the node) had a handler"}},
 		"over a zombie": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "app", "").State = evidence.Zombie
 		}, diagnose.Proved, []string{nothing}},
@@ -127,8 +127,8 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			c := under(p, 101, 100, "wrapper", "wait4")
 			c.Caught = bitTERM
 			under(p, 102, 101, "app", "epoll_wait").Ignored = bitTERM
-		}, diagnose.Proved, []string{"wrapper (PID 101 on the node)", "It was waiting for app, which ignores SIGTERM\n", "app (PID 102 " +
-			"on the node) ignores SIGTERM"}},
+		}, diagnose.Proved, []string{"wrapper (PID 101 on the node)", "It was waiting for app, which was set to ignore SIGTERM\n", "app (PID 102 " +
+			"on the node) was set to ignore SIGTERM"}},
 
 		"bash with a trap": {shell, diagnose.Inferred, []string{
 			"Its child gunicorn did not exit: if it ran in the foreground, the shell never ran its trap\n", "gunicorn (PID 101 on the node)",
@@ -141,7 +141,7 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 		"bash with a trap for EXIT": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Caught |= bitILL
 			shell(p, first)
-		}, diagnose.Inferred, []string{"It was waiting for gunicorn, which has a handler for SIGTERM and did not exit\n", "gunicorn (PID 101 on the node)"}},
+		}, diagnose.Inferred, []string{"It was waiting for gunicorn, which had a handler for SIGTERM and did not exit\n", "gunicorn (PID 101 on the node)"}},
 		"bash whose trap has reset itself": {func(p *evidence.Pod, first *evidence.Task) {
 			shell(p, first)
 			p.Before, p.Tasks[0].Caught = known(p), 0

@@ -295,7 +295,8 @@ func TestStorageCauses(t *testing.T) {
 		}, "CSINodeUnpublishFailing", true, nil},
 
 		"the kubelet's record of a volume is lost": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true },
-			"CSIVolumeRecordLost", true, []string{`volume "data" cannot be unmounted: vol_data.json, the kubelet's record of its CSI driver, is missing or invalid`, "umount " + csiMount}},
+			"CSIVolumeRecordLost", true, []string{`volume "data" cannot be unmounted: the kubelet's record of its CSI driver is missing or invalid`,
+				"no valid vol_data.json beside that mount", "umount " + csiMount}},
 		"it has been lost for less than a minute": {59 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Driver, p.Volumes[0].NoRecord = "",
 				true
@@ -358,7 +359,7 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet waits for a FUSE daemon": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
-		}, "VolumeUnmountHanging", true, []string{`volume "data"`, "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "Check the pod of its CSI driver on this node", "/sys/fs/fuse/connections/77/abort"}},
+		}, "VolumeUnmountHanging", true, []string{`volume "data"`, "kubelet (PID 9)", "Thread 11", "fuse.gcsfuse", "Check the pod of its CSI driver on this node", "/sys/fs/fuse/connections/77/abort"}},
 		"the kubelet waits for a FUSE daemon, and the pod of the CSI driver is known": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
@@ -391,12 +392,12 @@ func TestStorageCauses(t *testing.T) {
 				PID: 60, TID: 60, PPID: 9, Comm: "umount", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
 				Probe: &evidence.Probe{Syscall: "umount2", VolumePath: csiMount, Wchan: "jbd2_log_wait_commit"},
 			}}
-		}, "VolumeUnmountHanging", true, []string{`volume "data": thread 60 of umount (PID 60)`, "the file system (already detached) does not respond"}},
+		}, "VolumeUnmountHanging", true, []string{`volume "data": a thread of umount (PID 60) is blocked`, "Thread 60 is in state", "the file system (already detached) does not respond"}},
 		"the kubelet only asks how full the volume is": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
 			p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs"
-		}, "VolumeUnmountHanging", false, []string{"is blocked in a call on it before the unmount"}},
+		}, "VolumeUnmountHanging", false, []string{"is blocked before unmounting it"}},
 		"the kubelet asks how full it is, and unmounts it": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
@@ -407,7 +408,7 @@ func TestStorageCauses(t *testing.T) {
 		"the driver's pod hangs in umount": {30 * time.Second, func(p *evidence.Pod) {
 			umounts(p, "kube-system/disk-x")
 			p.Volumes[0].DriverPod = "kube-system/disk-x"
-		}, "VolumeUnmountHanging", true, []string{"thread 60 of driver (PID 60, of pod kube-system/disk-x) is blocked while unmounting it"}},
+		}, "VolumeUnmountHanging", true, []string{"a thread of driver (PID 60, of pod kube-system/disk-x) is blocked while unmounting it", "Thread 60 is in state"}},
 		"somebody else hangs in a stat of the volume": {30 * time.Second, func(p *evidence.Pod) {
 			p.Node.Blocked = []evidence.Task{{
 				PID: 60, TID: 60, Comm: "node_exporter", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),

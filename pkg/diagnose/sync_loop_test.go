@@ -140,7 +140,7 @@ func TestSyncLoopStalled(t *testing.T) {
 			p.Node.Kubelet.Blocked[0].UnchangedSince, p.Node.Kubelet.Health = p.Time.Add(-331*time.Second), ""
 		}, stalled, false, nil},
 		"only the kubelet says so": {6 * time.Minute, onlySaid(10 * time.Second), stalled, true,
-			[]string{"its health check (syncloop) has seen no round for at least five minutes", "is not visible, possibly a device " +
+			[]string{"its health check (syncloop) fails", "no round for at least five minutes", "is not visible, possibly a device " +
 				"plugin", "Deleting the plugin's pod has no effect"}},
 		"it said so five minutes after the deletion": {6 * time.Minute, onlySaid(10*time.Second, func(p *evidence.Pod) {
 			p.Node.Kubelet.StalledAfter = requested.Add(5*time.Minute + 10*time.Second)
@@ -203,7 +203,7 @@ func TestSyncLoopStalled(t *testing.T) {
 		}), "KubeletDown", true, nil},
 		"it says so of a static pod": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Mirror = true }), "", false, nil},
 		"it has not begun with the pod": {6 * time.Minute, onlySaid(time.Minute, notBegun), stalled, true, []string{"its health " +
-			"check (syncloop) has seen no round"}},
+			"check (syncloop) fails", "no round for at least five minutes"}},
 		"it has not begun, and hangs there": {6 * time.Minute, func(p *evidence.Pod) {
 			notBegun(p)
 			p.Node.Kubelet.Health = "failing " +
@@ -232,7 +232,7 @@ func TestSyncLoopStalled(t *testing.T) {
 				t.Fatalf("phase %s, verdict %s (%s), want %q: %s", d.Phase, f.Cause, f.Confidence, tc.want, f.Message)
 			}
 			for _, s := range tc.says {
-				if text := f.Message + " " + f.Remedy; !strings.Contains(text, s) {
+				if text := f.Message + " " + strings.Join(f.Seen, " ") + " " + f.Remedy; !strings.Contains(text, s) {
 					t.Errorf("%q is not in: %s", s, text)
 				}
 			}

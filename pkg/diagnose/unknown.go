@@ -15,6 +15,7 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
+		Who:     ByNode,
 		Message: "{state}{leftovers}{unheld}{awaited}{unseen}{nosocket}{nodir}{inside}{disagree}{starved}",
 		Seen: []string{
 			"Ruled out: {ruledout}",
@@ -23,7 +24,7 @@ var Unrecognised = &Rule{
 			"The API server does not accept nodeagent's own update of the pod's status, because of {refuser}",
 		},
 		First: "{first}",
-		Avoid: "umount -l or rm before the cause is known",
+		Avoid: "umount -l, rm (may lose data; cause not known)",
 		Phrases: map[string][]Choice{
 			"state": {
 				{Variant: doneOnNode, Text: "no known cause matches. Nothing of the pod is left on the node, but its API object remains"},
@@ -34,7 +35,7 @@ var Unrecognised = &Rule{
 			"unheld":    {{Variant: noHolder, Text: ". The kubelet cannot unmount volume {volumes}, and no process is seen using it"}, {Text: ""}},
 			"awaited":   {{Variant: notBegun, Text: ". The kubelet has not begun to stop the pod (status.observedGeneration)"}, {Text: ""}},
 			"unseen": {
-				{Variant: readingHangs, Text: ". nodeagent's own reading of the pod hangs in the kernel; other programs may hang there too"},
+				{Variant: readingHangs, Text: ". nodeagent's own reading of the pod hangs in the kernel, so it has not seen everything"},
 				{Text: ". Not read in full: {unread}"}, {Text: ""},
 			},
 			"nosocket":  {{Variant: noSocket, Text: ". nodeagent has not found containerd's socket on this node (--containerd-socket)"}, {Text: ""}},
@@ -44,13 +45,20 @@ var Unrecognised = &Rule{
 			"disagree":  {{Text: ". Container states disagree: {views}"}, {Text: ""}},
 			"starved":   {{Text: ". The node is under {scarce} pressure, so the pod may only be slow"}, {Text: ""}},
 			"first": {
-				{Variant: Uncalled, Text: "repair {refuser}: the API server cannot call it. Then on the node: {log}"},
-				{Variant: doneOnNode, Text: "check {refuser}: nodeagent's update of this pod fails because of it. Then on the node: {log}"},
-				{Variant: readingHangs, Text: "on the node, as root: cat /proc/PID/task/*/stack (PID: that of /nodeagent run). With fanotify_ " +
-					"functions an antivirus or EDR does not respond"},
-				{Variant: noHolder, Text: "on the node: {unmounts}. If busy: losetup -a; swapon --show; exportfs -v"},
-				{Text: "on the node: {log} shows the kubelet's last errors"},
+				{Variant: Uncalled, Text: "ask the owner of {refuser} to get its pods Ready: the API server cannot call it. " +
+					"If still stuck: use Fix (see More)"},
+				{Variant: doneOnNode, Text: "ask the owner of {refuser} (it rejects nodeagent's update) whether it also rejects the kubelet's. " +
+					"If not: use Fix (see More)"},
+				{Variant: readingHangs, Text: "on the node, as root: grep fanotify /proc/PID/task/*/stack (PID: that of /nodeagent run). " +
+					"If a line: ask the antivirus or EDR team. If none: use Fix (see More)"},
+				{Variant: noHolder, Text: "on the node: losetup -a, swapon --show or exportfs -v may name this volume. " +
+					"If none: use Fix (see More)"},
+				{Variant: doneOnNode, Text: "on the node: search the kubelet's log (journalctl -u kubelet) for {named}. " +
+					"If no error: open an issue with the capture (Fix, see More)"},
+				{Text: "on the node: search the kubelet's log (journalctl -u kubelet) for {named} and UnmountVolume. " +
+					"If an error: ask the owner of what it names. If none: open an issue with the capture (Fix, see More)"},
 			},
+			"named": {{Text: "{podnamespace}/{podname}"}, {Text: "this pod's name"}},
 			"log": {
 				{Text: "journalctl -u kubelet --since=-10min | grep -e {podnamespace}/{podname} -e UnmountVolume"},
 				{Text: "journalctl -u kubelet --since=-10min"},
@@ -77,6 +85,7 @@ var Unrecognised = &Rule{
 			{
 				Name:    onlyObject,
 				Meaning: "All containers have exited, and nothing of the pod is left on its node.",
+				Avoid:   "a force delete before the capture (hides why)",
 				Remedy: "Save the evidence first: {capture}. " +
 					"On the node, read the kubelet's errors about this pod: {log}.",
 				Danger: "A force delete hides why the object remains, and the next pod may remain too: save the evidence first.",

@@ -63,10 +63,10 @@ func TestWhoIsTheProgram(t *testing.T) {
 		execAny = "start the program with exec in the script (exec tini -- PROGRAM if it has no handler)"
 		passOn  = "pass SIGTERM on in the script: a & A=$!; b & B=$!; trap 'kill -TERM $A $B' TERM; wait $A $B; wait $A $B"
 		inFront = "start NAMED in the foreground, with exec"
-		pipe    = "log to stdout only and use exec, or in bash: exec PROGRAM > >(tee FILE) 2>&1"
+		pipe    = "replace the pipe by exec PROGRAM, or in bash: exec PROGRAM > >(tee FILE) 2>&1"
 		trap    = "begin the script with trap 'exit 143' TERM. Run sleeps as: sleep 60 & wait"
 		handle  = "let PID1 handle SIGTERM, or run it under an init (tini)"
-		forward = "let PID1 forward SIGTERM to its subprocess NAMED, or start NAMED directly (exec)"
+		forward = "start NAMED directly (exec), or let PID1 forward SIGTERM to it"
 		short   = "run PID1 under an init (tini), or delete such a pod with a short --grace-period"
 
 		dash, bash, ash = "sh dash wait4", "start.sh bash wait4", "sh busybox wait4"

@@ -236,7 +236,7 @@ var common = map[string][]Choice{
 	// Numbers of FUSE connections are used again, as PIDs are.
 	"abort": {
 		{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort " +
-			"|| echo mount changed or not root, nothing done"},
+			"|| echo nothing done"},
 		{Text: "find the number of the connection (findmnt -o TARGET,MAJ:MIN shows it behind 0:) and write 1 to abort in its directory " +
 			"below /sys/fs/fuse/connections"},
 	},
@@ -263,8 +263,8 @@ var common = map[string][]Choice{
 // placeholders begin with the given prefix; {who} names it. An Event is read an hour
 // later, and PIDs are used again: the command does nothing when the PID has gone to
 // another process, which has another start time (proc(5), field 22 of
-// /proc/PID/stat, counted here from behind the name, in which anything may stand).
-// There is no command for a process whose start time is not known.
+// /proc/PID/stat; field 21 is always 0). There is no command for a process whose
+// start time is not known.
 func send(signal, who, prefix string) []Choice {
 	pid, start := "{"+prefix+"pid}", "{"+prefix+"starttime}"
 	return []Choice{
@@ -275,7 +275,7 @@ func send(signal, who, prefix string) []Choice {
 
 // guarded is a command that is run only where the PID is still that of the process with the start time.
 func guarded(pid, start, command string) string {
-	return "grep -qE '\\) ([^ )]* ){19}" + start + " ' /proc/" + pid + "/stat && " + command + " || echo process changed or not root, nothing done"
+	return "grep -q ' 0 " + start + " ' /proc/" + pid + "/stat && " + command + " || echo nothing done"
 }
 
 // sendGroup is send to all of the process group that the process leads. dash takes no -- before
@@ -291,6 +291,7 @@ func (d *Doc) say(f *Finding) {
 	of := d.advice(f)
 	f.Message, f.Remedy, f.Danger, f.First, f.Avoid = d.fill(d.Message, f), d.fill(of.Remedy, f), d.fill(of.Danger, f), d.fill(of.First, f), d.fill(of.Avoid, f)
 	f.WholeNode, f.Quiet, f.Seen = d.WholeNode && !f.is(OnePod), d.Quiet, nil
+	f.Who, f.NotApp, f.Ends = of.Who, of.NotApp, of.Ends || d.Quiet
 	for _, fact := range d.Seen {
 		if said := d.fill(fact, f); said != "" && d.complete(fact, f) {
 			f.Seen = append(f.Seen, said)
@@ -305,12 +306,15 @@ func (d *Doc) say(f *Finding) {
 
 // advice returns the texts of the finding's family, else the Doc's own.
 func (d *Doc) advice(f *Finding) Family {
-	own := Family{Remedy: d.Remedy, Danger: d.Danger, First: d.First, Avoid: d.Avoid}
+	own := Family{Remedy: d.Remedy, Danger: d.Danger, First: d.First, Avoid: d.Avoid, Who: d.Who, NotApp: d.NotApp, Ends: d.Ends}
 	var out Family
 	for _, v := range append(slices.Clone(d.Families), own) {
 		if f.is(v.Name) {
 			out.Remedy, out.Danger = cmp.Or(out.Remedy, v.Remedy), cmp.Or(out.Danger, v.Danger)
 			out.First, out.Avoid = cmp.Or(out.First, v.First), cmp.Or(out.Avoid, v.Avoid)
+			if out.Who == "" {
+				out.Who, out.NotApp, out.Ends = v.Who, v.NotApp, v.Ends
+			}
 		}
 	}
 	return out
@@ -403,9 +407,13 @@ const commLength = 40
 func (p *Process) name() said   { return foreign(p.Comm, commLength) }
 func (p *Process) number() said { return number(int64(p.PID)) }
 
+// leastStart is the earliest start, in ticks after the boot, that a command compares: smaller numbers stand behind a 0 elsewhere in
+// /proc/PID/stat as well, as the priority (20) and the number of threads do.
+const leastStart = 64
+
 // start is for a command: nobody sends a signal to the node's first process.
 func (p *Process) start() said {
-	if p.PID <= 1 || p.Start == 0 {
+	if p.PID <= 1 || p.Start < leastStart {
 		return ""
 	}
 	return said(strconv.FormatUint(p.Start, 10))

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -129,7 +130,7 @@ var start = time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 
 func newRig(t *testing.T) *rig {
 	g := &rig{t: t, api: &api{objects: map[string]any{}}, now: start, cases: new(verdict.Cases)}
-	g.metrics = NewMetrics("v1", func() time.Time { return g.now }, g.cases, nil)
+	g.metrics = NewMetrics("v1", cause.Who(), func() time.Time { return g.now }, g.cases, nil)
 	srv := httptest.NewServer(g.api)
 	t.Cleanup(srv.Close)
 	g.r = New(client(t, srv.URL), "node-a", g.metrics, slog.New(slog.DiscardHandler))
@@ -150,7 +151,7 @@ func client(t *testing.T, url string) *kube.Client {
 // restart puts a new agent in the old one's place.
 func (g *rig) restart() {
 	g.cases = new(verdict.Cases)
-	g.metrics = NewMetrics("v1", func() time.Time { return g.now }, g.cases, nil)
+	g.metrics = NewMetrics("v1", cause.Who(), func() time.Time { return g.now }, g.cases, nil)
 	g.r = New(g.r.client, "node-a", g.metrics, slog.New(slog.DiscardHandler))
 }
 

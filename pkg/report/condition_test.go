@@ -27,8 +27,9 @@ const (
 	seconds = time.Second
 	// What blocked says in the condition, in the Event on the pod, and in the one on the node.
 	text       = `Cause: Probably stuck in phase Kill: thread 812 (dd) is stuck.\nFix: Repair it.\nAvoid: Do not force-delete.`
-	textOnPod  = "Probably stuck: thread 812 (dd) is stuck. First: look at it. Avoid: force delete. More: kubectl get pod -o yaml."
-	textOnNode = "Pod shop/web-0: Probably stuck: thread 812 (dd) is stuck. Fix: Repair it. Avoid: Do not force-delete. More: nodeagent explain ShimHung."
+	textOnPod  = "Probably stuck: thread 812 (dd) is stuck. First: look at it. Avoid: force delete. More: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause"
+	textOnNode = "Pod shop/web-0: Probably stuck: thread 812 (dd) is stuck. Fix: Repair it. Avoid: Do not force-delete. " +
+		"More: https://github.com/nodeagent-io/nodeagent/blob/main/docs/reasons/ShimHung.md"
 )
 
 func TestConditionIsWritten(t *testing.T) {
@@ -37,7 +38,8 @@ func TestConditionIsWritten(t *testing.T) {
 	req := g.one("verdict", g.look(seconds, blocked("UninterruptibleSleep")))
 	want := `{"metadata":{"uid":"u1"},"status":{"conditions":[{` +
 		`"lastTransitionTime":"2026-03-01T03:00:01Z",` +
-		`"message":"` + text + `",` +
+		`"message":"` + text + `\nMore: https://github.com/nodeagent-io/nodeagent/blob/main/docs/reasons/UninterruptibleSleep.md, ` +
+		`or with the plugin: kubectl why-terminating web-0 -n shop",` +
 		`"observedGeneration":4,"reason":"UninterruptibleSleep","status":"True","type":"nodeagent.io/TerminationBlocked"}]}}`
 	if diff := cmp.Diff(want, req.Body); diff != "" {
 		t.Errorf("patch differs (-want +got):\n%s", diff)

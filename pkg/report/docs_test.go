@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 	"github.com/nodeagent-io/nodeagent/test/described"
 )
@@ -30,7 +31,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		have = append(have, m[1]+"{"+m[2]+"}")
 		types[m[1]], _, _ = strings.Cut(m[3], ",")
 	}
-	metrics := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), nil)
+	metrics := NewMetrics("v1", cause.Who(), func() time.Time { return start }, new(verdict.Cases), nil)
 	for name, labels := range described.Labels(t, metrics) {
 		want = append(want, name+"{"+strings.Join(labels, ",")+"}")
 	}

@@ -119,11 +119,11 @@ type about struct {
 func (a about) compose(d *diagnose.Diagnosis, f *diagnose.Finding) telling {
 	t := telling{
 		cause: f.Cause, family: f.Family, kind: corev1.EventTypeWarning,
-		onPod: note(d, f, a.since), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": "),
+		onPod: note(d, f, a.since, a.subject), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": "),
 	}
 	if f.WholeNode {
-		t.ofNode = within(mostNote, lead(d, f, "")+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid),
-			"First seen with pod "+podName(a.subject), "More: nodeagent explain "+f.Cause)
+		t.ofNode = within(mostNote, lead(d, f, "")+clean(f.Message), labelled("Who", f.Acts()), labelled("First", f.First), labelled("Avoid", f.Avoid),
+			"First seen with pod "+podName(a.subject), more+pageOf(f.Cause))
 	}
 	if f.Quiet {
 		t.kind = corev1.EventTypeNormal

@@ -352,7 +352,7 @@ func TestEventWithoutACondition(t *testing.T) {
 			t.Fatalf("%s: no Event", name)
 		}
 		ev := eventOf(t, got[len(got)-1], "shop")
-		if !strings.Contains(ev.Note, " Fix: Repair it. Avoid: Do not force-delete.") || !strings.HasSuffix(ev.Note, "More: nodeagent explain ShimHung.") {
+		if !strings.Contains(ev.Note, " Fix: Repair it. Avoid: Do not force-delete.") || !strings.HasSuffix(ev.Note, "More: "+pageOf("ShimHung")) {
 			t.Errorf("%s: %s", name, ev.Note)
 		}
 	}

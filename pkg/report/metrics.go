@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -58,6 +59,7 @@ type Metrics struct {
 	now    func() time.Time
 	counts func() Counts
 	cases  *verdict.Cases
+	who    map[string]diagnose.Who
 
 	mu      sync.Mutex
 	blocked map[blockedTasks]int
@@ -81,19 +83,19 @@ type Metrics struct {
 	passed    *prometheus.HistogramVec
 	build     prometheus.Gauge
 
-	stuckDesc, stuckPodsDesc, terminatingDesc     *prometheus.Desc
-	lastLoopDesc                                  *prometheus.Desc
-	periodDesc                                    *prometheus.Desc
-	blockedDesc, droppedDesc                      *prometheus.Desc
-	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
-	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
-	orphanedDesc, loopsDesc, requestsDesc         *prometheus.Desc
-	tokenHeldDesc, passedOverDesc, outsideDesc    *prometheus.Desc
+	stuckDesc, stuckPodsDesc, reasonDesc, terminatingDesc *prometheus.Desc
+	lastLoopDesc                                          *prometheus.Desc
+	periodDesc                                            *prometheus.Desc
+	blockedDesc, droppedDesc                              *prometheus.Desc
+	hangsDesc, restartsDesc, abandonedHelpersDesc         *prometheus.Desc
+	linesDroppedDesc, refusedDesc, hangingDesc            *prometheus.Desc
+	orphanedDesc, loopsDesc, requestsDesc                 *prometheus.Desc
+	tokenHeldDesc, passedOverDesc, outsideDesc            *prometheus.Desc
 }
 
-// NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
+// NewMetrics makes the metrics. who says who acts on which cause, now is the clock at a scrape; cases holds the
 // verdicts that stand, and counts is asked, at a scrape; counts may be nil.
-func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, counts func() Counts) *Metrics {
+func NewMetrics(version string, who map[string]diagnose.Who, now func() time.Time, cases *verdict.Cases, counts func() Counts) *Metrics {
 	if counts == nil {
 		counts = func() Counts { return Counts{} }
 	}
@@ -101,6 +103,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		now:    now,
 		counts: counts,
 		cases:  cases,
+		who:    who,
 
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_evidence_missing_total",
@@ -169,6 +172,10 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Terminating pods with a verdict that are more than two minutes past their grace period, by workload (barepod: a pod without a "+
 				"controller) and cause (reason, including Unknown). Of the 200 workloads with the most of them; the others are one, without names.",
 			[]string{"namespace", "workload", "workload_type", "reason"}, nil),
+		reasonDesc: prometheus.NewDesc("nodeagent_reason_info",
+			"Always 1, while a verdict with this cause (reason) stands. Who acts on it: app (the owner of the pod), node, storage, network, controller (which has set a finalizer), "+
+				"policy (the owner of a webhook or an admission policy).",
+			[]string{"reason", "who"}, nil),
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
 			"Terminating pods on the node in the last round, stuck or not.", nil, nil),
 		blockedDesc: prometheus.NewDesc("nodeagent_blocked_tasks",
@@ -326,7 +333,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.stuckPodsDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc,
+		m.stuckDesc, m.stuckPodsDesc, m.reasonDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc,
 		m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc, m.tokenHeldDesc,
 		m.passedOverDesc, m.outsideDesc,
 	} {
@@ -352,7 +359,12 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.blockedDesc, float64(n), b.owner, b.family)
 	}
 	standing := m.cases.Standing()
+	told := make(map[string]bool)
 	for _, s := range standing {
+		if !told[s.Cause] && m.who[s.Cause] != "" {
+			gauge(m.reasonDesc, 1, s.Cause, string(m.who[s.Cause]))
+		}
+		told[s.Cause] = true
 		// A counter that starts to exist with its first increment hides it from increase().
 		m.deleted.WithLabelValues(s.Cause, verdict.EndedLeft)
 	}

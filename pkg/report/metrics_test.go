@@ -85,7 +85,7 @@ nodeagent_verdicts_dropped_total 1
 }
 
 func TestSelfMetrics(t *testing.T) {
-	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts {
+	m := NewMetrics("v1", cause.Who(), func() time.Time { return start }, new(verdict.Cases), func() Counts {
 		return Counts{Hangs: 3, Restarts: 2, Refused: 5, PassedOver: 7, Outside: 8, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4,
 			Requests: map[string]uint64{"runtime.v1.RuntimeService/Version": 8}}
 	})
@@ -221,7 +221,7 @@ nodeagent_conditions_shortened_total 0
 }
 
 func TestBlockedTasks(t *testing.T) {
-	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
+	m := NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), nil)
 	compare := func(want string) {
 		t.Helper()
 		if err := testutil.CollectAndCompare(m, strings.NewReader(want), "nodeagent_blocked_tasks"); err != nil {
@@ -308,7 +308,7 @@ func TestHandler(t *testing.T) {
 // A series that begins with its first increment hides that from rate(): each source that a
 // rule needs has one from the start.
 func TestEachSourceHasItsSeries(t *testing.T) {
-	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
+	m := NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), nil)
 	have := testutil.CollectAndCount(m, "nodeagent_evidence_missing_total")
 	for _, r := range cause.All() {
 		for _, s := range slices.Concat(r.Needs, r.Partly) {
@@ -331,7 +331,7 @@ func serve(m *Metrics, accept string) string {
 
 // From a slow part of terminations to one of the pods.
 func TestPhasesHaveExemplars(t *testing.T) {
-	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
+	m := NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), nil)
 	m.Passed(verdict.Subject{Namespace: "shop", Name: "web-0"}, verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
 	m.Passed(verdict.Subject{Namespace: "shop", Name: strings.Repeat("ä", 112)}, verdict.Passage{Part: verdict.Volumes, Took: 20 * time.Second})
 	m.Passed(verdict.Subject{Namespace: "shop", Name: strings.Repeat("w", 113)}, verdict.Passage{Part: verdict.Volumes, Took: 4 * time.Second})
@@ -352,7 +352,7 @@ func TestPhasesHaveExemplars(t *testing.T) {
 
 // A Prometheus that scrapes native histograms gets both.
 func TestPhasesAreNativeHistogramsToo(t *testing.T) {
-	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
+	m := NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), nil)
 	m.Passed(verdict.Subject{}, verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(m)

@@ -2,20 +2,25 @@ package report
 
 import (
 	"math"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // mostNote is the most bytes that the note of an Event has here. The API server takes 1,024 (NoteLengthLimit,
 // pkg/apis/core/validation/events.go).
 const mostNote = 700
 
-// shortNote is what nine of ten Events have at most.
-const shortNote = 420
+// What half of the Events, and nine of ten, have at most.
+const (
+	usualNote = 490
+	longNote  = 540
+)
 
 // What each part may take up at most. A name that others have chosen is cut before that.
 const (
@@ -25,32 +30,29 @@ const (
 
 const ellipsis = " …"
 
-// note composes the text of an Event on a pod, whose condition has the rest: what is stuck and why, the first safe step, what would do
-// harm, and whether a force delete is safe.
-// since, "" for not known, is said of a message that tells no time, where the text stays short with it.
-func note(d *diagnose.Diagnosis, f *diagnose.Finding, since string) string {
-	with := func(when string) string {
-		return within(mostNote, lead(d, f, when)+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid), forceWord(d),
-			"More: kubectl get pod -o yaml")
-	}
+// note composes the text of an Event on a pod, whose condition has the rest: what is stuck and why, who acts, the first safe step, what
+// would do harm, and whether a force delete is safe.
+// since, "" for not known, is said of a message that tells no time.
+func note(d *diagnose.Diagnosis, f *diagnose.Finding, since string, of verdict.Subject) string {
+	when := ""
 	if since != "" && !f.Quiet && !strings.Contains(f.Message, " since ") {
-		if text := with(" since " + since); len(text) <= shortNote {
-			return text
-		}
+		when = " since " + since
 	}
-	return with("")
+	return within(mostNote, lead(d, f, when)+shortNames(clean(f.Message)), labelled("Who", f.Acts()), labelled("First", f.First),
+		labelled("Avoid", shortNames(f.Avoid)), forceWord(d), more+readCommand(of))
 }
 
 // alone composes the text of an Event where there is no condition, as about a pod that is gone: it has the fix and the timeline, too, as
 // far as there is room. about, "" for none, says which pod it is.
 func alone(d *diagnose.Diagnosis, f *diagnose.Finding, timeline, about string) string {
 	first := about + lead(d, f, "") + clean(f.Message)
+	who := labelled("Who", f.Acts())
 	fix, avoid, when := labelled("Fix", f.Remedy), labelled("Avoid", f.Danger), labelled("Timeline", timeline)
 	briefly, briefAvoid := labelled("First", f.First), labelled("Avoid", f.Avoid)
-	more := "More: nodeagent explain " + f.Cause
+	page := more + pageOf(f.Cause)
 	all := [][]string{
-		{first, fix, avoid, forceWord(d), when, more},
-		{first, briefly, briefAvoid, forceWord(d), when, more},
+		{first, who, fix, avoid, forceWord(d), when, page},
+		{first, who, briefly, briefAvoid, forceWord(d), when, page},
 	}
 	if d.Gone && f.Quiet {
 		all = all[1:] // nothing is to be done now
@@ -60,8 +62,60 @@ func alone(d *diagnose.Diagnosis, f *diagnose.Finding, timeline, about string) s
 			return text
 		}
 	}
-	return within(mostNote, first, briefly, briefAvoid, forceWord(d), more)
+	return within(mostNote, first, who, briefly, briefAvoid, forceWord(d), page)
 }
+
+// objectName is what stands in a command as it is: a name that the API server takes for an object.
+var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+
+// readCommand is the command that shows a pod's condition.
+func readCommand(of verdict.Subject) string {
+	if !objectName.MatchString(of.Namespace) || !objectName.MatchString(of.Name) {
+		return "the condition " + verdict.ConditionType + " of this pod"
+	}
+	return "kubectl get pod -n " + of.Namespace + " " + of.Name + " -o yaml | grep -A7 Cause"
+}
+
+// pageOf is the address of the runbook page of a cause.
+func pageOf(cause string) string {
+	return "https://github.com/nodeagent-io/nodeagent/blob/main/docs/reasons/" + cause + ".md"
+}
+
+// causeName is that of a cause: it stands in an address as it is.
+var causeName = regexp.MustCompile(`^[A-Za-z0-9]{1,63}$`)
+
+// pageIn is the address of a cause's page in brackets, "" where the cause is not a name.
+func pageIn(cause string) string {
+	if !causeName.MatchString(cause) {
+		return ""
+	}
+	return " (" + pageOf(cause) + ")"
+}
+
+// moreOf says in the condition where the rest stands: with the plugin, on the agent of the node, and as a page.
+func moreOf(cause string, of verdict.Subject) string {
+	if !objectName.MatchString(of.Namespace) || !objectName.MatchString(of.Name) {
+		return pageOf(cause)
+	}
+	return pageOf(cause) + ", or with the plugin: kubectl why-terminating " + of.Name + " -n " + of.Namespace
+}
+
+// longName is a name that is longer than a reader takes in: 31 characters or more. A path is none.
+var longName = regexp.MustCompile(`(^|[\s"(])([A-Za-z0-9][\w.:-]{29,}[A-Za-z0-9])($|[\s"),.;:])`)
+
+// shortNames shortens long names in the middle, to 14 and 15 characters. The condition has them whole.
+func shortNames(text string) string {
+	for range 2 { // two names may share the blank between them
+		text = longName.ReplaceAllStringFunc(text, func(at string) string {
+			m := longName.FindStringSubmatch(at)
+			return m[1] + m[2][:14] + "…" + m[2][len(m[2])-15:] + m[3]
+		})
+	}
+	return text
+}
+
+// more is the label of where the rest stands: a command, or an address.
+const more = "More: "
 
 // within joins sentences that have room in n bytes, from the first to the last. One that has none is left out whole, but for the first.
 func within(n int, parts ...string) string {
@@ -80,13 +134,13 @@ func within(n int, parts ...string) string {
 }
 
 // message composes what the condition says.
-func message(d *diagnose.Diagnosis, f *diagnose.Finding, timeline string) condition.Message {
+func message(d *diagnose.Diagnosis, f *diagnose.Finding, timeline string, of verdict.Subject) condition.Message {
 	phase := " in an unknown phase"
 	if d.Phase != "" && d.Phase != diagnose.PhaseUnknown {
 		phase = " in phase " + string(d.Phase)
 	}
-	m := condition.Message{Cause: sentence(lead(d, f, phase) + clean(f.Message)), Fix: sentence(clean(f.Remedy)),
-		Avoid: sentence(clean(f.Danger)), Timeline: timeline}
+	m := condition.Message{Cause: sentence(lead(d, f, phase) + clean(f.Message)), Who: f.SaysWho(), Fix: sentence(clean(f.Remedy)),
+		Avoid: sentence(clean(f.Danger)), Timeline: timeline, More: moreOf(f.Cause, of)}
 	if also := alsoFound(d, f); also != "" {
 		m.Cause += " Also found: " + cut(also, mostAlso) + "."
 	}
@@ -105,12 +159,12 @@ func message(d *diagnose.Diagnosis, f *diagnose.Finding, timeline string) condit
 	return m
 }
 
-// forceWord answers in a word whether a force delete is safe.
+// forceWord answers in a few words whether a force delete is safe.
 func forceWord(d *diagnose.Diagnosis) string {
 	if d.Force == nil {
 		return ""
 	}
-	return labelled("Force delete", string(d.Force.Answer))
+	return labelled("Force delete", d.Force.Brief())
 }
 
 // lead begins the sentence about what is stuck. where is in which phase, or since when.
@@ -177,9 +231,9 @@ func labelled(label, text string) string {
 	return label + ": " + sentence(text)
 }
 
-// sentence ends a text with a full stop unless it has an end of its own.
+// sentence ends a text with a full stop unless it has an end of its own, or is a command or an address to copy.
 func sentence(s string) string {
-	if s == "" || strings.ContainsRune(".!?…", lastRune(s)) {
+	if s == "" || strings.ContainsRune(".!?…", lastRune(s)) || strings.HasPrefix(s, more) {
 		return s
 	}
 	return s + "."

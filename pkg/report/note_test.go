@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
@@ -19,54 +21,62 @@ import (
 )
 
 func TestNote(t *testing.T) {
-	f := diagnose.Finding{Cause: "A", Confidence: diagnose.Proved, Message: "m", First: "r", Avoid: "d.", Remedy: "R", Danger: "D"}
-	inferred, quiet, whole := f, f, f
+	f := diagnose.Finding{Cause: "A", Confidence: diagnose.Proved, Message: "m", First: "r", Avoid: "d.", Remedy: "R", Danger: "D", Who: diagnose.ByNode, NotApp: true}
+	inferred, quiet, whole, ends := f, f, f, f
+	ends.Ends = true
 	inferred.Confidence, quiet.Quiet, whole.WholeNode = diagnose.Inferred, true, true
 	whole.Objects.Node = "n1"
 	unknown := inferred
 	unknown.Cause = diagnose.Unrecognised.Cause
-	told, wordy := f, f
-	told.Message, wordy.Message = "m since 9", strings.Repeat("m", shortNote-60)
+	told, named := f, f
+	told.Message, named.Message = "m since 9", "m of "+strings.Repeat("n", 20)+strings.Repeat("m", 20)
 	dirty := diagnose.Finding{Cause: "A", Message: "thread 7 (a\nb\x00\xff) "}
 	long := f
 	long.Remedy = strings.Repeat("long ", 200)
-	force := diagnose.Diagnosis{Force: &diagnose.Force{Answer: diagnose.ForceNotYet, Text: "not yet, why"}}
-	const more = " More: kubectl get pod -o yaml."
+	force := diagnose.Diagnosis{Force: &diagnose.Force{Answer: diagnose.ForceNotYet, Why: diagnose.ReasonNetwork, Text: "not yet, why"}}
+	unsure := diagnose.Diagnosis{Force: &diagnose.Force{Answer: diagnose.ForceUnknown, Why: diagnose.ReasonSources}}
+	of := verdict.Subject{Namespace: "shop", Name: "web-0"}
+	const (
+		acts = " Who: node admin (not the app)."
+		rest = " More: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause"
+	)
 	for name, c := range map[string]struct {
 		f     diagnose.Finding
 		d     diagnose.Diagnosis
 		want  string
 		since string
 	}{
-		"whole":             {f, diagnose.Diagnosis{}, "Stuck: m. First: r. Avoid: d." + more, ""},
-		"inferred":          {inferred, diagnose.Diagnosis{}, "Probably stuck: m. First: r. Avoid: d." + more, ""},
-		"unknown":           {unknown, diagnose.Diagnosis{}, "Stuck: m. First: r. Avoid: d." + more, ""},
-		"nothing is broken": {quiet, diagnose.Diagnosis{}, "Slow stop: m. First: r. Avoid: d." + more, ""},
-		"the whole node":    {whole, diagnose.Diagnosis{}, "WHOLE NODE n1: Stuck: m. First: r. Avoid: d." + more, ""},
-		"force":             {f, force, "Stuck: m. First: r. Avoid: d. Force delete: not yet." + more, ""},
-		"dirty":             {dirty, diagnose.Diagnosis{}, "Stuck: thread 7 (a b ?)." + more, ""},
-		"since when":        {inferred, diagnose.Diagnosis{}, "Probably stuck since 10:00:00 UTC: m. First: r. Avoid: d." + more, "10:00:00 UTC"},
-		"told already":      {told, diagnose.Diagnosis{}, "Stuck: m since 9. First: r. Avoid: d." + more, "10:00:00 UTC"},
-		"no room":           {wordy, diagnose.Diagnosis{}, "Stuck: " + wordy.Message + ". First: r. Avoid: d." + more, "10:00:00 UTC"},
+		"whole":             {f, diagnose.Diagnosis{}, "Stuck: m." + acts + " First: r. Avoid: d." + rest, ""},
+		"inferred":          {inferred, diagnose.Diagnosis{}, "Probably stuck: m." + acts + " First: r. Avoid: d." + rest, ""},
+		"unknown":           {unknown, diagnose.Diagnosis{}, "Stuck: m." + acts + " First: r. Avoid: d." + rest, ""},
+		"nothing is broken": {quiet, diagnose.Diagnosis{}, "Slow stop: m." + acts + " First: r. Avoid: d." + rest, ""},
+		"the whole node":    {whole, diagnose.Diagnosis{}, "WHOLE NODE n1: Stuck: m." + acts + " First: r. Avoid: d." + rest, ""},
+		"force":             {f, force, "Stuck: m." + acts + " First: r. Avoid: d. Force delete: not yet (until its network is removed)." + rest, ""},
+		"not known":         {f, unsure, "Stuck: m." + acts + " First: r. Avoid: d. Force delete: unknown, so do not (not everything could be read)." + rest, ""},
+		"it ends by itself": {ends, diagnose.Diagnosis{}, "Stuck: m. Who: node admin (not the app); ends by itself. First: r. Avoid: d." + rest, ""},
+		"dirty":             {dirty, diagnose.Diagnosis{}, "Stuck: thread 7 (a b ?)." + rest, ""},
+		"since when":        {inferred, diagnose.Diagnosis{}, "Probably stuck since 10:00:00 UTC: m." + acts + " First: r. Avoid: d." + rest, "10:00:00 UTC"},
+		"told already":      {told, diagnose.Diagnosis{}, "Stuck: m since 9." + acts + " First: r. Avoid: d." + rest, "10:00:00 UTC"},
+		"a long name":       {named, diagnose.Diagnosis{}, "Stuck since 10:00:00 UTC: m of nnnnnnnnnnnnnn…mmmmmmmmmmmmmmm." + acts + " First: r. Avoid: d." + rest, "10:00:00 UTC"},
 	} {
-		if got := note(&c.d, &c.f, c.since); got != c.want {
+		if got := note(&c.d, &c.f, c.since, of); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", name, got, c.want)
 		}
 	}
 	// Where there is no condition.
-	gone, of := diagnose.Diagnosis{Gone: true}, verdict.Subject{Namespace: "shop", Name: "web-0"}
-	const page = " More: nodeagent explain A."
+	gone := diagnose.Diagnosis{Gone: true}
+	const page = " More: https://github.com/nodeagent-io/nodeagent/blob/main/docs/reasons/A.md"
 	for name, c := range map[string]struct {
 		got, want string
 	}{
-		"gone": {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &f).onPod, "Was stuck: m. Fix: R. Avoid: D. Timeline: T." + page},
-		"gone, and long": {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &long).onPod, "Was stuck: m. First: r. " +
+		"gone": {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &f).onPod, "Was stuck: m." + acts + " Fix: R. Avoid: D. Timeline: T." + page},
+		"gone, and long": {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &long).onPod, "Was stuck: m." + acts + " First: r. " +
 			"Avoid: d. Timeline: T." + page},
 		"a namespace ends": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onNode, "Pod shop/web-0: Stuck: " +
-			"m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
-		"none was written": {about{subject: of, timeline: "T"}.compose(&force, &f).onPod, "Stuck: m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
-		"in its own, still": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onPod, "Stuck: m. First: r. " +
-			"Avoid: d. Force delete: not yet." + more},
+			"m." + acts + " Fix: R. Avoid: D. Force delete: not yet (until its network is removed). Timeline: T." + page},
+		"none was written": {about{subject: of, timeline: "T"}.compose(&force, &f).onPod, "Stuck: m." + acts + " Fix: R. Avoid: D. Force delete: not yet (until its network is removed). Timeline: T." + page},
+		"in its own, still": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onPod, "Stuck: m." + acts + " First: r. " +
+			"Avoid: d. Force delete: not yet (until its network is removed)." + rest},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", name, c.got, c.want)
@@ -88,19 +98,19 @@ func TestMessage(t *testing.T) {
 		want string
 	}{
 		{"whole", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, Force: &diagnose.Force{Text: "no, why"}},
-			"Cause: Stuck in phase Kill: m.\nSeen: s. t.\nFix: r.\nAvoid: d.\nForce delete: no, why.\nTimeline: T."},
+			"Cause: Stuck in phase Kill: m.\nSeen: s. t.\nFix: r.\nAvoid: d.\nForce delete: no, why.\nTimeline: T.\nMore: " + pageOf("A")},
 		{"others", diagnose.Diagnosis{Phase: diagnose.PhaseUnknown, Findings: []diagnose.Finding{f, {Cause: "S", Symptom: true}, other}},
-			"Cause: Stuck in an unknown phase: m. Also found: B (container app).\nSeen: s. t.\nFix: r.\nAvoid: d.\nTimeline: T."},
+			"Cause: Stuck in an unknown phase: m. Also found: B (container app).\nSeen: s. t.\nFix: r.\nAvoid: d.\nTimeline: T.\nMore: " + pageOf("A")},
 		{"a shutdown", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{Cause: "A", Message: "m"}}, ShutsDown: true},
-			"Cause: Stuck in phase Kill: m. The node is shutting down. If it stops first, the pod object remains until the node returns.\nTimeline: T."},
+			"Cause: Stuck in phase Kill: m. The node is shutting down. If it stops first, the pod object remains until the node returns.\nTimeline: T.\nMore: " + pageOf("A")},
 	} {
 		v, _ := c.d.Verdict()
-		if got := message(&c.d, &v, "T.").String(); got != c.want {
+		if got := message(&c.d, &v, "T.", verdict.Subject{}).String(); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)
 		}
 	}
 	d := diagnose.Diagnosis{Phase: diagnose.StopSignal, Sidecars: []string{"proxy"}, Findings: []diagnose.Finding{other}}
-	if got := message(&d, &other, "").Cause; !strings.Contains(got, "proxy") || !strings.Contains(got, "app") {
+	if got := message(&d, &other, "", verdict.Subject{}).Cause; !strings.Contains(got, "proxy") || !strings.Contains(got, "app") {
 		t.Errorf("a sidecar that waits: %q", got)
 	}
 }
@@ -182,15 +192,15 @@ func TestEventsAreShort(t *testing.T) {
 				t.Errorf("%s: no room for the first step: %s", name, e.onPod)
 			}
 			lengths = append(lengths, len(e.onPod))
-			t.Logf("%s: %d: %s\n%s", name, len(e.onPod), e.onPod, message(d, f, ""))
+			t.Logf("%s: %d: %s\n%s", name, len(e.onPod), e.onPod, message(d, f, "", verdict.Subject{}))
 		})
 		slices.Sort(lengths)
 		return lengths
 	}
 	lengths := count(func(*evidence.Pod) {})
 	t.Logf("%d Events: median %d, 90 %% %d, longest %d bytes", len(lengths), lengths[len(lengths)/2], lengths[len(lengths)*9/10], lengths[len(lengths)-1])
-	if got := lengths[len(lengths)*9/10]; got > shortNote {
-		t.Errorf("one Event of ten has %d bytes or more, more than %d", got, shortNote)
+	if half, most := lengths[len(lengths)/2], lengths[len(lengths)*9/10]; half > usualNote || most > longNote {
+		t.Errorf("half of the Events have %d bytes or more, more than %d, or one of ten %d, more than %d", half, usualNote, most, longNote)
 	}
 	// With names as long as they may be, of which the fixtures have short ones.
 	lengths = count(func(p *evidence.Pod) {
@@ -210,6 +220,90 @@ func TestEventsAreShort(t *testing.T) {
 		longer(p.Node.Name, 64) // a host name of Linux
 	})
 	t.Logf("with long names: median %d, longest %d bytes", lengths[len(lengths)/2], lengths[len(lengths)-1])
+}
+
+// harmful is what does harm somewhere: whoever is told to avoid it is not told to do it.
+var harmful = regexp.MustCompile(`\b(rm|umount -l|fsfreeze|dmsetup|detach\w*|reboot\w*|abort\w*|thaw\w*|nvidia-smi|df|ls)\b`)
+
+// inKernel is what looks like a function of the kernel, outside of quotations.
+var inKernel = regexp.MustCompile(`\b[a-z0-9]+(_[a-z0-9]+){2,}\b`)
+
+var quotations = regexp.MustCompile(`"[^"]*"`)
+
+// moment is a time, or how long something takes.
+var moment = regexp.MustCompile(`\d\d:\d\d:\d\d|\d+ ?(s|seconds|m|minutes)\b|immediately`)
+
+// Each Event says who acts, since or until when, why a force delete is not safe, and where there is more; what only a kernel developer
+// reads stands in the condition.
+func TestEventsAreComplete(t *testing.T) {
+	fixtures(t, func(*evidence.Pod) {}, func(name string, _ *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
+		said := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, since: "10:00:00 UTC", conditioned: true}.compose(d, f).onPod
+		if !strings.Contains(said, " Who: "+f.Acts()) || f.Acts() == "" {
+			t.Errorf("%s: does not say who acts: %s", name, said)
+		}
+		if !d.Gone && !moment.MatchString(said) { // of one that is gone the Timeline has the times, where there is room
+			t.Errorf("%s: has no time: %s", name, said)
+		}
+		if !d.Gone && !strings.HasSuffix(said, " More: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause") {
+			t.Errorf("%s: does not say where there is more: %s", name, said)
+		}
+		if d.Force != nil && d.Force.Answer != diagnose.ForceYes && !strings.Contains(said, " Force delete: "+string(d.Force.Answer)) {
+			t.Errorf("%s: does not say whether a force delete is safe: %s", name, said)
+		}
+		if d.Force != nil {
+			_, why, found := strings.Cut(strings.TrimSuffix(d.Force.Brief(), ")"), " (")
+			if n := len(strings.Fields(why)); !found || n == 0 || n > 6 {
+				t.Errorf("%s: the reason of %q has %d words", name, d.Force.Brief(), n)
+			}
+			if d.Force.Answer == diagnose.ForceNotYet && !strings.HasPrefix(why, "until ") {
+				t.Errorf("%s: does not say until when: %s", name, d.Force.Brief())
+			}
+		}
+		for _, text := range []string{f.Message, f.Avoid} {
+			if fn := inKernel.FindString(quotations.ReplaceAllString(text, "")); fn != "" {
+				t.Errorf("%s: %s is for the condition: %s", name, fn, text)
+			}
+		}
+		for _, word := range harmful.FindAllString(f.Avoid, -1) {
+			if slices.Contains(harmful.FindAllString(f.First, -1), word) {
+				t.Errorf("%s: first %q, and avoid %q: both %s", name, f.First, f.Avoid, word)
+			}
+		}
+	})
+}
+
+// As YAML, a condition's message has each of its lines on a line, so that the command that an Event ends with shows it whole.
+func TestReadCommand(t *testing.T) {
+	fixtures(t, func(*evidence.Pod) {}, func(name string, _ *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
+		m := message(d, f, "deleted 2026-11-27 10:00:00.", verdict.Subject{Namespace: "shop", Name: "web-0"}).String()
+		b, err := yaml.Marshal(corev1.PodCondition{Type: verdict.ConditionType, Message: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, shown, _ := strings.Cut(string(b), "  Cause: ")
+		for i, line := range strings.Split(m, "\n") {
+			if i > 7 || !strings.Contains("  Cause: "+shown, "\n  "+line+"\n") && i > 0 {
+				t.Errorf("%s: line %d is not shown: %s", name, i, b)
+				break
+			}
+		}
+	})
+}
+
+// A long name is shortened, and nothing else is.
+func TestShortNames(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                         "",
+		"a name of thirty or less": "a name of thirty or less",
+		"of web-7d9c5b8f6d-in-a-namespace-x, and":                              "of web-7d9c5b8f6d…n-a-namespace-x, and",
+		`"web-7d9c5b8f6d-in-a-namespace-x"`:                                    `"web-7d9c5b8f6d…n-a-namespace-x"`,
+		"web-7d9c5b8f6d-in-a-namespace-x web-7d9c5b8f6d-in-a-namespace-y":      "web-7d9c5b8f6d…n-a-namespace-x web-7d9c5b8f6d…n-a-namespace-y",
+		"/var/lib/kubelet/pods/9f3e1f0a-5b1d-4b0e-8f3e-1f0a5b1d4b0e/volumes/x": "/var/lib/kubelet/pods/9f3e1f0a-5b1d-4b0e-8f3e-1f0a5b1d4b0e/volumes/x",
+	} {
+		if got := shortNames(in); got != want {
+			t.Errorf("%q is shortened to %q, want %q", in, got, want)
+		}
+	}
 }
 
 func TestCut(t *testing.T) {

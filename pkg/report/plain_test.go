@@ -18,7 +18,7 @@ import (
 func TestPlainWords(t *testing.T) {
 	fixtures(t, func(*evidence.Pod) {}, func(name string, p *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
 		e := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, conditioned: true}.compose(d, f)
-		for _, said := range append(strings.Split(message(d, f, "").String(), "\n"), e.onPod, e.onNode) {
+		for _, said := range append(strings.Split(message(d, f, "", verdict.Subject{}).String(), "\n"), e.onPod, e.onNode) {
 			if err := plain.Check(said); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -53,7 +53,7 @@ func TestPlainHelp(t *testing.T) {
 // The parts of each message can be read by a program.
 func TestConditionsAreParsed(t *testing.T) {
 	fixtures(t, func(*evidence.Pod) {}, func(name string, _ *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
-		want := message(d, f, "deleted 2026-11-27 10:00:00.")
+		want := message(d, f, "deleted 2026-11-27 10:00:00.", verdict.Subject{})
 		text := want.String()
 		got, ok := condition.Parse(text)
 		if !ok || got.Cause == "" || got.Fix == "" || got.Timeline != "deleted 2026-11-27 10:00:00." || len(text) > condition.Max {

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -90,7 +91,7 @@ func TestPoliciesAreTried(t *testing.T) {
 				t.Errorf("%s, required %v: may write %v", what, required, got)
 			}
 		}
-		m := NewMetrics("v1", time.Now, new(verdict.Cases), func() Counts { return Counts{Held: p.Held()} })
+		m := NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), func() Counts { return Counts{Held: p.Held()} })
 		if n := testutil.CollectAndCount(m, "nodeagent_token_held"); n != len(tc.want) {
 			t.Errorf("%s: %d series", what, n)
 		}

@@ -49,7 +49,7 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 	switch c.Outcome() {
 	case verdict.Found:
 		f := c.Finding()
-		r.reportCondition(ctx, c, true, f.Cause, r.size.fit(message(&c.Diagnosis, &f, c.Timeline())))
+		r.reportCondition(ctx, c, true, f.Cause, r.size.fit(message(&c.Diagnosis, &f, c.Timeline(), c.Subject)))
 		r.reportEvent(ctx, c, tellingOf(&c.Diagnosis, &f, c))
 	case verdict.Withdrawn:
 		r.reportCondition(ctx, c, false, verdict.Resolved, resolvedMessage)
@@ -88,7 +88,7 @@ func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	text := within(mostNote, who(s)+" is deleted but not gone from this node: "+left, "The verdict was "+diagnose.Foreign(cause, maxReason),
-		"First: resolve what holds it up (nodeagent explain "+diagnose.Foreign(cause, maxReason)+")",
+		"First: resolve what held it up"+pageIn(cause),
 		"Avoid: starting a pod that uses its volumes until nothing is left (two writers; its IP address may be assigned to another pod, too)")
 	ev := r.event(r.self(), t, corev1.EventTypeWarning, diagnose.DeletedPodRemains, text)
 	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.DeletedPodRemains, r.node), kindNodeEvent); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
@@ -24,7 +25,7 @@ func stand(t *testing.T, n int, workload func(i int) verdict.Workload, late func
 		s := verdict.Subject{Kind: verdict.Pod, Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprint(i), Workload: workload(i)}
 		one.Judge(s, &evidence.Pod{Time: start, UID: s.UID, Deadline: start.Add(-late(i))}, d)
 	}
-	return NewMetrics("v1", func() time.Time { return start }, cases, nil)
+	return NewMetrics("v1", cause.Who(), func() time.Time { return start }, cases, nil)
 }
 
 // 2,000 stuck pods on two nodes: the series are few, and say how many there are of which workload.
@@ -92,7 +93,7 @@ func TestSeriesAreShared(t *testing.T) {
 		}
 		cases.Open(s.UID).Judge(s, &evidence.Pod{Time: start, UID: s.UID, Deadline: start.Add(time.Duration(i-1000) * time.Second)}, d)
 	}
-	text := serve(NewMetrics("v1", func() time.Time { return start }, cases, nil), "")
+	text := serve(NewMetrics("v1", cause.Who(), func() time.Time { return start }, cases, nil), "")
 	for _, want := range []string{`stuck_terminating_seconds{namespace="good",`, `nodeagent_stuck_pods{namespace="good",`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)

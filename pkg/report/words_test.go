@@ -76,7 +76,7 @@ func TestConditionIsOurs(t *testing.T) {
 				if !ok {
 					continue
 				}
-				e, inCondition := about{conditioned: true}.compose(&d, &f), message(&d, &f, "").String()
+				e, inCondition := about{conditioned: true}.compose(&d, &f), message(&d, &f, "", verdict.Subject{}).String()
 				for _, said := range append(strings.Split(inCondition, "\n"), e.onPod, e.onNode) {
 					if err := hostile.Check(said); err != nil {
 						t.Fatalf("%s, %q forged: %v", path, text, err)
@@ -130,7 +130,7 @@ func TestNoteIsOurs(t *testing.T) {
 		}}
 		for _, sidecars := range [][]string{d.Sidecars, d.Sidecars[:1]} {
 			d.Sidecars = sidecars
-			if err := hostile.Check(note(&d, &d.Findings[0], "")); err != nil {
+			if err := hostile.Check(note(&d, &d.Findings[0], "", verdict.Subject{})); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -172,7 +172,7 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 	eventNote, eventReason, conditionMessage, reason := of("object.?note"), of("object.?reason"), of("c.?message"), of("c.?reason")
 	fixtures(t, func(*evidence.Pod) {}, func(name string, p *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
 		said, inCondition := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, since: "03:00:00 " +
-			"UTC", conditioned: true}.compose(d, f), message(d, f, "").String()
+			"UTC", conditioned: true}.compose(d, f), message(d, f, "", verdict.Subject{}).String()
 		if !eventNote.MatchString(said.onPod) || !eventNote.MatchString(said.onNode) || !p.Gone && !conditionMessage.MatchString(inCondition) {
 			t.Errorf("%s: the policies refuse %.100s or %.100s", name, said, inCondition)
 		}

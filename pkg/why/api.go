@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/finalizer"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -17,6 +18,15 @@ import (
 // objectAlone answers for a pod of which the API shows that only the object is left, whatever is with its node.
 func (v *View) objectAlone(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bool {
 	return len(p.Finalizers) > 0 && forced(p) && ended(p) && v.kept(p, said, a)
+}
+
+// whoActs says who acts on a cause that the API shows, in the words of the agent.
+func whoActs(reason string) string {
+	f := diagnose.Finding{Who: cause.Who()[reason]}
+	if reason == NodeGone || reason == NodeNotReady {
+		f.Who, f.NotApp = diagnose.ByNode, true
+	}
+	return f.SaysWho()
 }
 
 // kept answers for a pod that its finalizers keep.

@@ -78,6 +78,7 @@ func (s Style) one(w io.Writer, a *Answer, v *View) {
 		message = strings.Replace(message, " in phase "+a.Phase+":", ":", 1)
 	}
 	s.line(w, "Why", message)
+	s.line(w, "Who", a.Who)
 	s.line(w, "Seen", a.Seen)
 	for _, also := range a.Also {
 		s.line(w, "Also", also)

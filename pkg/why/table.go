@@ -77,8 +77,18 @@ var columns = []column{
 	}},
 	{head: "PHASE", wide: true, cell: func(a *Answer, _ *View) string { return dash(a.Phase) }},
 	{head: "CAUSE", cell: func(a *Answer, _ *View) string { return cmp.Or(a.Cause, "?") }},
+	{head: "WHO ACTS", wide: true, cell: func(a *Answer, _ *View) string { return dash(person(a)) }},
 	{head: "AGENT", wide: true, cell: func(a *Answer, _ *View) string { return string(a.Agent) }},
 	{head: "FORCE DELETE", cell: func(a *Answer, _ *View) string { return a.Force }},
+}
+
+// person is who acts, in two words.
+func person(a *Answer) string {
+	if a.Unverified {
+		return ""
+	}
+	first, _, _ := strings.Cut(a.Who, ".")
+	return strings.TrimPrefix(first, "the ")
 }
 
 const (

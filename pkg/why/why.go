@@ -95,6 +95,8 @@ type Answer struct {
 	Phase string `json:"phase,omitempty"`
 	// HeldBy is who holds the pod up, in few words.
 	HeldBy string `json:"heldBy,omitempty"`
+	// Who can act, in a few words, "" where the agent has not said.
+	Who string `json:"who,omitempty"`
 	// Message says what is stuck and why; Seen what shows it, Fix what is safe to do, Avoid what would do harm.
 	Message string `json:"message,omitempty"`
 	Seen    string `json:"seen,omitempty"`
@@ -153,6 +155,9 @@ func (v *View) judge(p *corev1.Pod) Answer {
 		if answers(v, p, said, &a) {
 			break
 		}
+	}
+	if a.Source == FromAPI {
+		a.Who = whoActs(a.Cause)
 	}
 	if len(p.Finalizers) > 0 && a.Cause != Finalizers {
 		a.Also = append(a.Also, "finalizers keep the object when its containers have exited: "+strings.Join(p.Finalizers, ", "))
@@ -267,11 +272,11 @@ func (v *View) agentSays(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bo
 	}
 	if !written(p, said) {
 		a.Unverified = true
-		a.Message, a.Seen, a.Fix, a.Avoid = quoted(m.Cause), quoted(m.Seen), quoted(m.Fix), quoted(m.Avoid)
+		a.Message, a.Who, a.Seen, a.Fix, a.Avoid = quoted(m.Cause), quoted(m.Who), quoted(m.Seen), quoted(m.Fix), quoted(m.Avoid)
 		a.HeldBy, a.Force, a.ForceWhy = "its condition is "+unverified, "unknown", "the condition is "+unverified
 		return true
 	}
-	a.Message, a.Seen, a.Fix, a.Avoid, a.Timeline = m.Cause, m.Seen, m.Fix, m.Avoid, m.Timeline
+	a.Message, a.Who, a.Seen, a.Fix, a.Avoid, a.Timeline = m.Cause, m.Who, m.Seen, m.Fix, m.Avoid, m.Timeline
 	a.Phase, a.HeldBy = phaseOf(m.Cause), heldBy(said.Reason, m.Cause)
 	a.Force, a.ForceWhy = forceOf(m.ForceDelete)
 	if m.ForceDelete == "" && !a.Late() {

@@ -429,7 +429,7 @@ Not read: get nodes (forbidden): lost nodes are not recognized.
 	}
 	b.Reset()
 	Style{Wide: true, Width: 80}.Table(&b, Judge(v), v)
-	if head := "NAME             NODE  SINCE  LATE  PHASE  CAUSE                 AGENT  FORCE DELETE  HELD BY\n"; !strings.HasPrefix(b.String(), head) {
+	if head := "NAME             NODE  SINCE  LATE  PHASE  CAUSE                 WHO ACTS  AGENT  FORCE DELETE  HELD BY\n"; !strings.HasPrefix(b.String(), head) {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), head)
 	}
 	b.Reset()

@@ -14,7 +14,7 @@ import (
 // is looked for in that line: the Event is short, and has no room for it.
 func inCondition(says string, m *conditions.Message) (line, text string, ok bool) {
 	for label, line := range map[string]string{
-		"Cause": m.Cause, "Seen": m.Seen, "Fix": m.Fix, "Avoid": m.Avoid, "Force delete": m.ForceDelete, "Timeline": m.Timeline,
+		"Cause": m.Cause, "Who": m.Who, "Seen": m.Seen, "Fix": m.Fix, "Avoid": m.Avoid, "Force delete": m.ForceDelete, "Timeline": m.Timeline, "More": m.More,
 	} {
 		if text, ok := strings.CutPrefix(says, label+": "); ok {
 			return line, text, true
@@ -26,7 +26,7 @@ func inCondition(says string, m *conditions.Message) (line, text string, ok bool
 // How an Event, and the Cause of a condition, begins; where an Event goes on after what is stuck; and what an Event has that says what to do.
 var (
 	lead = regexp.MustCompile(`^(?:WHOLE NODE[^:]*: )?(?:Was probably |Was |Probably )?(?i:stuck|slow stop)(?: in phase [A-Za-z]+| in an unknown phase| since [0-9: -]+UTC)?: `)
-	then = regexp.MustCompile(` (?:First|Fix|Next time|Avoid|Force delete|Timeline|More): `)
+	then = regexp.MustCompile(` (?:Who|First|Fix|Next time|Avoid|Force delete|Timeline|More): `)
 	todo = regexp.MustCompile(` (?:First|Fix|Next time): `)
 )
 
@@ -52,10 +52,15 @@ func (r *Run) Malformed(note string, c *corev1.PodCondition) (wrong []error) {
 	}
 	// Unknown names the sources that a look could not read, which come and go.
 	stuck := then.Split(note[len(begin):], 2)[0]
-	if says := m.Cause[len(lead.FindString(m.Cause)):]; !strings.HasPrefix(says, stuck) && r.Cause != "Unknown" {
+	if says := m.Cause[len(lead.FindString(m.Cause)):]; !shortened(stuck).MatchString(says) && r.Cause != "Unknown" {
 		wrong = append(wrong, fmt.Errorf("the Event and the condition differ:\n%s\n%s", note, m.Cause))
 	}
 	return wrong
+}
+
+// shortened returns what matches a text of the condition by what the Event has of it, which shortens long names in the middle.
+func shortened(text string) *regexp.Regexp {
+	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(text), "…", `(?:…|[\w.:-]+)`))
 }
 
 // Unsaid returns what the words of the scenario's verdict have to say and do not.
@@ -66,6 +71,9 @@ func (r *Run) Unsaid(note string, c *corev1.PodCondition) (wrong []error) {
 	}
 	for _, says := range r.sayings() {
 		where, in := "Event", note
+		if strings.Contains(note, "…") {
+			in += "\n" + m.Cause // it has the names whole
+		}
 		line, text, labelled := inCondition(says, &m)
 		if labelled {
 			where, in = "condition", line

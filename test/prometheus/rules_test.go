@@ -74,7 +74,7 @@ func metrics(t *testing.T) map[string]set {
 	for name, labels := range others {
 		out[name] = setOf(append(labels, targetLabels...)...)
 	}
-	for name, of := range described.Labels(t, report.NewMetrics("v1", time.Now, new(verdict.Cases), nil)) {
+	for name, of := range described.Labels(t, report.NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), nil)) {
 		all := setOf(append(of, targetLabels...)...)
 		out[name] = all
 		if !strings.HasSuffix(name, "_seconds") {

@@ -56,7 +56,7 @@ func beside() *shape {
 		inTime: {image: bed.ServersImage, command: command("sh", "-c", "cron; exec "+serves), why: "the shell has become the program"},
 		tooSlow: {
 			image: bed.ServersImage, command: command("sh", "-c", "cron; "+serves+"; true"),
-			burns: []told{{cause: "ShellPID1NoTrap", says: []string{"python3 never receives it"}}}, why: "a shell waits for the program, and cron runs beside it",
+			burns: []told{{cause: "ShellPID1NoTrap", says: []string{"so python3 never receive"}}}, why: "a shell waits for the program, and cron runs beside it",
 		},
 		noHandler: {
 			image: bed.ServersImage, command: command("sh", "-c", "(setsid "+serves+" &); exec tail -f /dev/null"),

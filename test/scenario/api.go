@@ -281,7 +281,7 @@ func statusRefusedToAll() bed.Scenario {
 	s.NoCondition = true
 	s.Says = []string{
 		"rejects the kubelet's pod status updates (HTTP 422)",
-		"the ValidatingAdmissionPolicy \"scenario-update-NAMESPACE-status-refused-to-all\"", "it rejects nodeagent's update of this pod's status too",
+		"the ValidatingAdmissionPolicy \"scenario-update-NAMESPACE-status-refused-to-all\"", "(it rejects nodeagent's update too)",
 	}
 	return s
 }
@@ -292,7 +292,7 @@ func statusDenied() bed.Scenario {
 	s.Name, s.Story = "status-denied", "a webhook denies every update of the pod's status"
 	s.Break, s.Heal, s.NoCondition = askWebhook(true), askNoWebhook, true
 	s.Says = []string{"Probably stuck: ", "rejects the kubelet's pod status updates (HTTP 403)", "the webhook " +
-		"\"" + statusWebhook + "\": it rejects nodeagent's update of this pod's status too"}
+		"\"" + statusWebhook + "\" (it rejects nodeagent's update too)"}
 	return s
 }
 
@@ -303,7 +303,7 @@ func statusWebhookDead() bed.Scenario {
 	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(false), askNoWebhook, true, "WebhookFails"
 	s.Says = []string{
 		"Probably stuck: ", "does not accept the kubelet's pod status updates (HTTP 500) because it cannot call the webhook " +
-			"\"" + statusWebhook + "\"", "check its pods",
+			"\"" + statusWebhook + "\"", "ask the webhook's owner to get its pods Ready",
 	}
 	return s
 }
@@ -379,8 +379,8 @@ func finalizerDenied() bed.Scenario {
 		"and with that the removal of its finalizer"
 	s.Proof = nothingLeft
 	s.NoCondition = true
-	s.Says = []string{"example.com/block", "Nothing of the pod is left", "check whether the webhook \"" + statusWebhook + "\" rejects " +
-		"the removal: it rejects nodeagent's update of this pod"}
+	s.Says = []string{"example.com/block", "Nothing of the pod is left", "for the webhook \"" + statusWebhook + "\" (it rejects " +
+		"nodeagent's update). If found: ask its owner to allow the removal"}
 	s.Break = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		ctx = context.WithoutCancel(ctx)
 		go func() {

@@ -71,7 +71,7 @@ func containerdDown() bed.Scenario {
 		Want: bed.Want{
 			Cause: "ContainerdDown",
 			Says: []string{"containerd has been down since ", "it has no process", "Seen: Connections to containerd's socket have failed " +
-				"since", "systemctl start containerd"},
+				"since", "Fix: systemctl start containerd"},
 		},
 	}
 }

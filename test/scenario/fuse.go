@@ -57,7 +57,7 @@ func onFUSE(name, story, program, file string) bed.Scenario {
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "FUSE",
-			Says:   []string{"request_wait_answer", "fuse.hang", "/data", "Seen: " + directory(name), "Fix: /sys/fs/fuse/connections/"},
+			Says:   []string{"Seen: request_wait_answer", "fuse.hang", "/data", "Seen: " + directory(name), "Fix: /sys/fs/fuse/connections/"},
 		},
 	}
 }

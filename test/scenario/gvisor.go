@@ -173,7 +173,7 @@ func gvisorDeviceSlow() bed.Scenario {
 }
 
 // ofThread is what the verdict says of a thread that gVisor has on the node.
-const ofThread = "(exe) serves a program of the pod"
+const ofThread = "Seen: (exe) serves a program of the pod"
 
 // gvisorFUSESlow is innocent: the daemon is asked for a part of the write after the other, eight of which take it
 // six seconds each, and SIGKILL ends the program when the last one has been answered.
@@ -196,7 +196,7 @@ func gvisorNFS() bed.Scenario {
 	s.Break = bed.OnNode(cutOff("-I", server) + "\nsleep 5")
 	s.Proof = "some D && ! some D 100 && cat $(stacks) | grep -q rpc_wait_bit_killable"
 	s.Cause, s.Family = "UninterruptibleSleep", "NFS"
-	s.Says = []string{ofThread, "rpc_wait_bit_killable", "Seen: nfs4", "/data", server, "volume \"share\""}
+	s.Says = []string{ofThread, "Seen: rpc_wait_bit_killable", "Seen: nfs4", "/data", server, "volume \"share\""}
 	s.Heal = bed.OnNode(cutOff("-D", server))
 	return s
 }

@@ -46,7 +46,7 @@ func stdioHeldOpen() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "StdioHeldOpen",
-			Says:  []string{"container main has exited", "sleep (PID", "not part of the pod", "Fix: kill -TERM"},
+			Says:  []string{"container main has exited", "sleep (PID", "still runs outside the pod", "Fix: kill -TERM"},
 		},
 	}
 }

@@ -176,7 +176,7 @@ func preStopWaits() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "PreStopHookRunning",
-			Says:  []string{"container main", "its preStop hook sh (PID ", "The kubelet sends SIGTERM only after the hook; SIGKILL comes at ", "Fix: kill -TERM -"},
+			Says:  []string{"container main", "its preStop hook sh (PID ", "SIGTERM comes only after the hook; SIGKILL comes at ", "Fix: kill -TERM -"},
 			When:  bed.InGrace,
 		},
 	}

@@ -92,7 +92,7 @@ func onFrozen(name, story, program string) bed.Scenario {
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "FsFrozen",
-			Says:   []string{"percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
+			Says:   []string{"Seen: percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
 		},
 	}
 }
@@ -122,7 +122,7 @@ func mmapLock() bed.Scenario {
   sleep 1
 done
 exit 1`))
-	s.Says = []string{"percpu_rwsem_wait", "fsfreeze -u "}
+	s.Says = []string{"Seen: percpu_rwsem_wait", "fsfreeze -u "}
 	return s
 }
 
@@ -130,7 +130,7 @@ func twoContainers() bed.Scenario {
 	s := onFrozen("two-containers", "one of two containers ends, the other one hangs", "write")
 	s.Pod.Containers[0].Name = "writer"
 	s.Pod.Containers = append(s.Pod.Containers, corev1.Container{Name: "bystander", Image: bed.VictimImage, Command: []string{"/victim", "drain", "0"}})
-	s.Says = append(s.Says, "container writer: thread ")
+	s.Says = append(s.Says, "container writer: SIGKILL cannot end victim (PID ")
 	return s
 }
 
@@ -270,7 +270,7 @@ func frozenThroughLink() bed.Scenario {
 	s.Pod = withVolume(pod(3, bed.BusyboxImage, "sh", "-c", "ln -s /data /logs; while :; do : >/logs/file; sleep 1; done"),
 		"data", hostPath(directory(name)))
 	s.Proof += " && cat $(stacks) | grep -q mnt_want_write"
-	s.Says = []string{"percpu_rwsem_wait", "find out which file system is frozen"}
+	s.Says = []string{"Seen: percpu_rwsem_wait", "find out which file system is frozen"}
 	return s
 }
 
@@ -553,7 +553,7 @@ func pidnsExec() bed.Scenario {
 ctr -n k8s.io tasks exec --detach --exec-id hangs $container /victim write /data/f
 sleep 3`), s.Break)
 	s.Proof += " && " + waitsForNamespace
-	s.Says = append(s.Says, "container main: thread ")
+	s.Says = append(s.Says, "container main: SIGKILL cannot end victim (PID ")
 	return s
 }
 
@@ -579,7 +579,7 @@ exit 1`),
 		Want: bed.Want{
 			Cause:  "PIDNamespaceReapWait",
 			Family: "OutsideParent",
-			Says:   []string{"container main", "victim", "sleep", "nsenter (PID ", "has not been reaped"},
+			Says:   []string{"container main", "victim", "sleep", "nsenter (PID ", "has not collected its exit"},
 		},
 	}
 }
@@ -607,7 +607,7 @@ grep -q "^State:.Z" $status && grep -q "^Threads:.1$" $status && ! grep -q "^Tra
 		},
 		Want: bed.Want{
 			Cause: "ZombieHeldByTracer",
-			Says:  []string{"container main", "its tracer victim (PID ", "has not reaped it", "Fix: kill "},
+			Says:  []string{"container main", "its tracer victim (PID ", "has not collected its exit", "Fix: kill "},
 		},
 	}
 }

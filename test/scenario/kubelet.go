@@ -152,8 +152,9 @@ func deviceHangs() bed.Scenario {
 			Late:   true,
 			Cause:  "KubeletSyncLoopStalled",
 			Family: "NotSeen",
-			Says:   []string{"Seen: the kubelet has done nothing about it", "its health check (syncloop) has seen no round", "device plugin"},
-			Force:  "no",
+			Says: []string{"Seen: the kubelet has done nothing about it", "its health check (syncloop) fails",
+				"Seen: no round for at least five minutes", "device plugin"},
+			Force: "no",
 		},
 	}
 }

@@ -36,7 +36,7 @@ func kubeletThrottled() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletLate",
 			Family: "Throttled",
-			Says: []string{"the kubelet has not begun to stop the pod (status.observedGeneration): ",
+			Says: []string{"the kubelet has not begun to stop the pod: ", "Seen: status.observedGeneration",
 				"the CPU limit of its cgroup system.slice/kubelet.service (0.001 processors) throttles it",
 				"Seen: throttled the kubelet in at least three of four periods", "Fix: CPUQuota="},
 			Force: "no",

@@ -237,7 +237,7 @@ func blockMountedElsewhere() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && grep -q "/scenario-$NAME.mnt " /proc/$(cat /run/scenario-$NAME.holder)/mountinfo && ! grep -q "/scenario-$NAME.mnt " /proc/self/mountinfo`
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountElsewhere"
-	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "is mounted in the mount namespace of sleep (PID ", "findmnt -N "}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "is mounted in the mount namespace of sleep (PID ", "Fix: findmnt -N "}
 	return s
 }
 
@@ -467,8 +467,8 @@ done`),
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "FUSE",
-			Says: []string{"Cause: in phase Cleanup", "in the pod's cgroup, outside all containers", "(head) has a pending SIGKILL but is " +
-				"in D state", "request_wait_answer", "fuse.hang", directory(name)},
+			Says: []string{"Cause: in phase Cleanup", "in the pod's cgroup, outside all containers", "SIGKILL cannot end head (PID ", "thread " +
+				"in D state", "Seen: (head) has a pending SIGKILL", "Seen: request_wait_answer", "fuse.hang", directory(name)},
 		},
 	}
 }
@@ -477,7 +477,8 @@ done`),
 func csiRecordLost() bed.Scenario {
 	const name, record = "csi-record-lost", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/vol_data.json"
 	s := ofCSI(name, "the kubelet's record of a CSI volume has been truncated", "cp "+record+" /run/scenario-$NAME.record\n: >"+record, "CSIVolumeRecordLost")
-	s.Says = []string{"Cause: in phase Volumes", "volume \"data\" cannot be unmounted: vol_data.json", "Fix: umount /var/lib/kubelet/pods/"}
+	s.Says = []string{"Cause: in phase Volumes", "volume \"data\" cannot be unmounted: the kubelet's record of its CSI driver is missing or invalid",
+		"Seen: no valid vol_data.json beside that mount", "Fix: umount /var/lib/kubelet/pods/"}
 	s.Heal = bed.OnNode("cp /run/scenario-$NAME.record " + record)
 	return s
 }
@@ -490,7 +491,7 @@ func csiRecordLostUnmounted() bed.Scenario {
 	s.Family = "Unmounted"
 	s.Proof = "[ -d " + volume + ` ] && [ -z "$(tasks)" ]`
 	s.Says = []string{"Cause: in phase Volumes", "Fix: systemctl restart kubelet",
-		"vol_data.json, the kubelet's record of its CSI driver, is missing or invalid, and nothing is mounted there"}
+		"the kubelet's record of its CSI driver is missing or invalid, and nothing is mounted there", "Seen: no valid vol_data.json"}
 	s.Heal = bed.OnNode(configs + "restart")
 	return s
 }

@@ -88,7 +88,7 @@ func shimSilent() bed.Scenario {
 		Want: bed.Want{
 			Cause: "ShimHung",
 			Says: []string{"the pod's shim (PID ", "does not respond to containerd", "Seen: Repeated requests about main",
-				"send SIGKILL to containerd-shim (PID ", "(the shim; SIGKILL for its containers)"},
+				"Fix: send SIGKILL to containerd-shim (PID ", "end the shim as Fix says (SIGKILL for its containers)"},
 		},
 	}
 }
@@ -106,7 +106,7 @@ func shimSilentUnknown() bed.Scenario {
 	s.Proof += isUnknown
 	// This version leaves the containers of a shim alone that has ended.
 	s.Heal, s.Says = speak, slices.DeleteFunc(s.Says, func(part string) bool {
-		return strings.HasPrefix(part, "send SIGKILL") || part == "(the shim; SIGKILL for its containers)"
+		return strings.HasPrefix(part, "Fix: send SIGKILL") || strings.HasPrefix(part, "end the shim ")
 	})
 	return s
 }
@@ -157,7 +157,7 @@ func exitDenied() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "ExitEventLost",
 			Family: "ShimDenies",
-			Says:   []string{"container main has exited", "records it as running, and so does its shim (PID ", "ps -o pid,ppid,stat"},
+			Says:   []string{"container main has exited", "records it as running, and so does its shim (PID ", "Fix: ps -o pid,ppid,stat"},
 		},
 	}
 }

@@ -63,7 +63,7 @@ func wordsOf(t *testing.T, p *evidence.Pod) (reason, note string, condition *cor
 		t.Fatal(err)
 	}
 	cases := new(verdict.Cases)
-	metrics := report.NewMetrics("test", time.Now, cases, func() report.Counts { return report.Counts{} })
+	metrics := report.NewMetrics("test", cause.Who(), time.Now, cases, func() report.Counts { return report.Counts{} })
 	r := report.New(client, "node", metrics, slog.New(slog.DiscardHandler))
 	c, d := cases.Open(p.UID), cause.Diagnose(p)
 	c.Subject = verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Name, UID: p.UID}

@@ -252,8 +252,8 @@ cat /dev/zero >/var/lib/kubelet/fill || true`),
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "Space",
-			Says: []string{"Seen: All containers of the pod have exited", "cannot write its checkpoint " +
-				"(dra_manager_state)", "\"/var/lib/kubelet\" is full (size 4 MiB)", "df /var/lib/kubelet",
+			Says: []string{"Seen: All containers of the pod have exited", "cannot save its state and " +
+				"complete the deletion", "Seen: dra_manager_state", "\"/var/lib/kubelet\" is full (size 4 MiB)", "df /var/lib/kubelet",
 				"Avoid: Do not remove anything in the kubelet's directory by hand"},
 		},
 	}

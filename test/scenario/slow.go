@@ -67,7 +67,7 @@ func slowChildIgnores() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program \"python3\" handled SIGTERM", "It was waiting for bash", "which ignores SIGTERM", "let bash handle SIGTERM"},
+			Says:  []string{"container main", "program \"python3\" handled SIGTERM", "It was waiting for bash", "which was set to ignore SIGTERM", "let bash handle SIGTERM"},
 			When:  bed.WhenGone,
 		},
 	}
@@ -85,8 +85,8 @@ func slowChildDrains() bed.Scenario {
 		Want: bed.Want{
 			Cause: "SlowShutdown",
 			Says: []string{
-				"container main", "program \"python3\" handled SIGTERM", "Its subprocess bash has a handler for SIGTERM and did not exit",
-				"if that is bash, check what bash does on SIGTERM",
+				"container main", "program \"python3\" handled SIGTERM", "Its subprocess bash had a handler for SIGTERM and did not exit",
+				"if that is bash, let bash log if and when SIGTERM arrives",
 			},
 			When: bed.WhenGone,
 		},
@@ -118,7 +118,7 @@ until c=$(awk '$1=="Name:"{n=$2} $1=="Pid:"{i=$2} $1=="SigIgn:" && n=="dash"{pri
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program \"python3\" handled SIGTERM", "Its subprocess dash ignores SIGTERM", "if that is dash, let dash handle SIGTERM"},
+			Says:  []string{"container main", "program \"python3\" handled SIGTERM", "Its subprocess dash was set to ignore SIGTERM", "if that is dash, let dash handle SIGTERM"},
 			When:  bed.WhenGone,
 		},
 	}
@@ -255,7 +255,7 @@ func slowNetworkHealthy() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", `program "bash" handled SIGTERM`, "its main thread was last seen in read. ", "check what bash waits for"},
+			Says:  []string{"container main", `program "bash" handled SIGTERM`, "its main thread was last seen in read. ", "let bash log its shutdown steps"},
 			When:  bed.WhenGone,
 		},
 	}

@@ -30,7 +30,8 @@ func mirrorDeleted() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "MirrorPodDeleted",
-			Says:  []string{"it is only the mirror of a static pod", "finalizer example.com/block keeps this object", "To stop the static pod, see More"},
+			Says: []string{"it is only the mirror of a static pod", "finalizer example.com/block keeps this object",
+				"which still runs (a delete does not stop it)", "Fix: To stop the static pod, ask its owner, then move its manifest"},
 		},
 	}
 }

@@ -247,7 +247,7 @@ func pausedContainer() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "ContainerFrozen",
 			Family: "CgroupV2",
-			Says:   []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
+			Says:   []string{"container main", "SIGTERM", "Fix: ctr -n k8s.io task resume"},
 			When:   bed.InGrace,
 		},
 	}

@@ -40,7 +40,7 @@ func ringRead() bed.Scenario {
 	s := onFUSE("uring-read", "a FUSE daemon does not answer a read that an io_uring worker of the program does", "uring-read", "read")
 	s.Pod = withRing(s.Pod)
 	s.Proof = hungWorker + " && cat $(stacks) | grep -q io_wq_put_and_exit"
-	s.Says = append(s.Says, "iou-wrk-", "io_uring worker of process ", "Force delete: process victim of container main")
+	s.Says = append(s.Says, "Seen: iou-wrk-", "Seen: io_uring worker of process ", "Force delete: process victim of container main")
 	return s
 }
 
@@ -52,7 +52,7 @@ func ringPollRead() bed.Scenario {
 	s.Pod = withRing(s.Pod)
 	s.Proof = behindZombie + hungWorker + " && cat $(stacks) | grep -q io_sq_thread && behind_zombie D"
 	s.Cause = "ThreadStuckBehindZombieLeader"
-	s.Says = append(s.Says, "looks like a zombie", "iou-wrk-", "io_uring worker of process ")
+	s.Says = append(s.Says, "looks like a zombie", "Seen: iou-wrk-", "Seen: io_uring worker of process ")
 	return s
 }
 
@@ -78,7 +78,7 @@ exit 1`),
 		Want: bed.Want{
 			Cause:  "StuckInExit",
 			Family: "IoUring",
-			Says: []string{"Probably", "io_uring_del_tctx_node", "Seen: No thread of its process still works for " +
+			Says: []string{"Probably", "Seen: io_uring_del_tctx_node", "Seen: No thread of its process still works for " +
 				"io_uring", "victim", "Fix: a newer kernel than its Linux ", "Fix: UV_USE_IO_URING=0"},
 		},
 	}

@@ -79,7 +79,7 @@ func play(t *testing.T, lines []Line, server *api) {
 		Period: 2 * time.Second, Longest: 10 * time.Second, Timeout: 8 * time.Second, Workers: 8,
 		Log: log,
 	}
-	metrics := report.NewMetrics("tape", time.Now, a.Cases, func() report.Counts { return report.Counts{} })
+	metrics := report.NewMetrics("tape", cause.Who(), time.Now, a.Cases, func() report.Counts { return report.Counts{} })
 	reporter := report.New(client, p.nodeName(), metrics, log)
 	a.Monitor, a.Report, a.ReportGone, a.ReportRemains = monitor{metrics, p}, reporter.Report, reporter.ReportGone, reporter.ReportRemains
 	ctx, cancel := context.WithCancel(t.Context())

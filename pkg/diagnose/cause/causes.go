@@ -112,6 +112,15 @@ func Diagnose(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, table
 // Table returns the causes in order of precedence and what they explain.
 func Table() diagnose.Table { return table }
 
+// Who returns who acts on each cause, as its page says: what a finding says is that of its family.
+func Who() map[string]diagnose.Who {
+	out := make(map[string]diagnose.Who)
+	for _, r := range All() {
+		out[r.Cause] = r.Doc.Who
+	}
+	return out
+}
+
 // All returns the rules in order of precedence and, last, Unrecognised.
 func All() []*diagnose.Rule {
 	var all []*diagnose.Rule

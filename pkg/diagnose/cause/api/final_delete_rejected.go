@@ -13,23 +13,26 @@ var FinalDeleteRejected = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.FinalDelete},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes, evidence.APICalls},
 	Doc: diagnose.Doc{
-		Layer:   "api",
-		Title:   "the API server rejects the kubelet's delete of the pod",
-		Message: "the API server rejects the kubelet's delete of {whose} (HTTP {code}): an admission policy, a webhook or RBAC forbids it",
+		Layer: "api",
+		Title: "the API server rejects the kubelet's delete of the pod",
+		Who:   diagnose.ByPolicy, NotApp: true,
+		Message: "the API server rejects the kubelet's delete of {whose} (HTTP {code}): an admission policy, webhook or RBAC forbids it",
 		Seen: []string{
 			"The kubelet got HTTP {code} for at least two DELETE requests since the pod was finished on the node",
 			"{counted}",
 			"All containers have exited, and no process, mount, volume directory or cgroup of the pod is left on the node",
 		},
-		First: "on the node: {log}. The error names which",
-		Avoid: "deleting the whole policy or webhook (it may guard more)",
+		First: "{look} names what rejects it. Its owner may allow the kubelets (group system:nodes) to delete pods",
+		Avoid: "deleting that policy or webhook (may guard more)",
 		Phrases: map[string][]diagnose.Choice{"whose": {
 			{Variant: others, Text: "this pod or another pod of the node"}, {Text: "the pod"},
 		}, "counted": {
 			{Variant: others, Text: "The kubelet counts requests by method, not by object, and may delete other pods too: which one is rejected is not known"},
 			{Text: "The kubelet counts requests by method, not by object: that they were for this pod is inferred"},
+		}, "look": {
+			{Variant: others, Text: "the kubelet's log on the node (command under Fix, see More)"}, {Text: "the dry run under Fix (see More; cluster rights)"},
 		}, "log": {
-			{Text: "journalctl -u kubelet --since=-2min | grep 'Failed to delete status for pod'"},
+			{Text: "journalctl -u kubelet --since=-10min | grep 'Failed to delete status for pod'"},
 		}, "try": {
 			{Text: "kubectl delete --dry-run=server -n {podnamespace} pod {podname} --force --as=system:node:{node} --as-group=system:nodes"},
 			{Text: "a kubectl delete with --dry-run=server --force --as=system:node:NODE --as-group=system:nodes"},

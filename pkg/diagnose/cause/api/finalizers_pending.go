@@ -61,6 +61,7 @@ var FinalizersPending = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "a finalizer keeps the API object; nothing else is left",
+		Who:     diagnose.ByController,
 		Message: "{finalizers}{by} {keeps} the API object; {owner} {has} not removed {it}. {nothing}",
 		Seen: []string{
 			"The node has had no mount, {directory}cgroup or running container of the pod for at least 15 seconds",
@@ -69,7 +70,7 @@ var FinalizersPending = &diagnose.Rule{
 			"The API server does not accept nodeagent's own update of this pod's status, because of {refuser}; it may not accept the removal either",
 		},
 		First: "{first}",
-		Avoid: "removing {it} by hand ({harm})",
+		Avoid: "removing a finalizer by hand ({harm})",
 		Phrases: map[string][]diagnose.Choice{
 			"owner": {
 				{Variant: jobTracking, Text: "the Job controller"},
@@ -99,24 +100,30 @@ var FinalizersPending = &diagnose.Rule{
 			"log":       {{Variant: several, Text: "their logs"}, {Text: "its log"}},
 			"named":     {{Text: "pod {podnamespace}/{podname}"}, {Text: "this pod"}},
 			"first": {
-				{Variant: diagnose.Uncalled, Text: "repair {refuser}: the API server cannot call it, and may not accept the removal until it can"},
-				{Text: "check whether {refuser} rejects the removal: it rejects nodeagent's update of this pod"},
-				{Variant: jobTracking, Text: "check that kube-controller-manager runs and the pod's Job exists: kubectl -n {podnamespace} get jobs"},
-				{Variant: foregroundDeletion, Text: "find objects in {podnamespace} that name this pod as owner with blockOwnerDeletion; check " +
-					"that kube-controller-manager runs"},
-				{Variant: argoWorkflows, Text: "check that the workflow-controller runs and the Workflow exists: kubectl -n {podnamespace} get workflows"},
-				{Variant: kueue, Text: "read what the pod's Workload waits for: kubectl -n {podnamespace} get workloads"},
-				{Variant: actionsRunner, Text: "look for {named} in the log of actions-runner-controller (GitHub token, rate limit, busy runner)"},
-				{Variant: juiceFS, Text: "check that the pod juicefs-csi-node of this node runs, and look for {named} in its log"},
-				{Text: "check that {owner} {run}, and look for {named} in {log}"},
+				{Variant: diagnose.Uncalled, Text: "ask the owner of {refuser} to get its pods Ready: the API server cannot call it, " +
+					"and may not accept the removal until then"},
+				{Text: "search the log of {owner} for {refuser} (it rejects nodeagent's update). " +
+					"If found: ask its owner to allow the removal"},
+				{Variant: jobTracking, Text: "ask the cluster admin to search kube-controller-manager's log for {named}. If no line: use Fix (see More)"},
+				{Variant: foregroundDeletion, Text: "in {podnamespace}, find the object whose ownerReferences name this pod (blockOwnerDeletion). " +
+					"Ask its owner. If none: ask the cluster admin"},
+				{Variant: argoWorkflows, Text: "search the workflow-controller's log for {named}. " +
+					"If the Workflow is gone (kubectl -n {podnamespace} get workflows): use Fix (see More)"},
+				{Variant: kueue, Text: "kubectl -n {podnamespace} get workloads -o yaml: if the group waits for a replacement pod, wait. " +
+					"If not: search Kueue's log for {named}"},
+				{Variant: actionsRunner, Text: "search the log of actions-runner-controller for {named} (token, rate limit, busy runner). " +
+					"If no line: see whether its pod is Ready"},
+				{Variant: juiceFS, Text: "search the log of this node's juicefs-csi-node pod for {named} (cluster rights). " +
+					"If no line or no pod: ask the driver's owner"},
+				{Text: "search the log of {owner} for {named}. If uninstalled: ask the former owner, then use Fix (see More)"},
 			},
 			"harm": {
-				{Variant: jobTracking, Text: "the Job loses count of the pod and runs it again"},
-				{Variant: foregroundDeletion, Text: "the garbage collector then deletes the dependents"},
-				{Variant: argoWorkflows, Text: "the Workflow loses the result of this step"},
-				{Variant: kueue, Text: "Kueue loses count of the pod and its quota"},
-				{Variant: actionsRunner, Text: "GitHub may still give the runner a job"},
-				{Variant: juiceFS, Text: "leaves a dead mount for pods that use the volume"},
+				{Variant: jobTracking, Text: "the Job loses count, reruns the pod"},
+				{Variant: foregroundDeletion, Text: "deletes the dependents"},
+				{Variant: argoWorkflows, Text: "loses this step's result"},
+				{Variant: kueue, Text: "Kueue loses count of its quota"},
+				{Variant: actionsRunner, Text: "GitHub may give the runner a job"},
+				{Variant: juiceFS, Text: "leaves a dead mount"},
 				{Text: "skips the cleanup"},
 			},
 			"ask": {
@@ -187,6 +194,7 @@ var FinalizersPending = &diagnose.Rule{
 			},
 			{
 				Name:    juiceFS,
+				Who:     diagnose.ByStorage,
 				Meaning: "juicefs.com/finalizer: the node plugin of the JuiceFS CSI driver has not cleaned up after this mount pod.",
 				Remedy: "Check that the driver's pod on this node (juicefs-csi-node) runs, and look for {named} in its log. The driver " +
 					"removes {finalizers}, and re-creates the mount while volumes use it. {ask}.",

@@ -21,19 +21,23 @@ var MirrorPodDeleted = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "deleting a mirror pod does not stop its static pod",
-		Message: "{held}; it is only the mirror of a static pod, and deleting it does not stop the static pod",
+		Who:     diagnose.ByNode,
+		Message: "{held}; it is only the mirror of a static pod, which still runs (a delete does not stop it)",
 		Seen: []string{
 			"The pod has the annotation kubernetes.io/config.mirror",
 			"All its containers have kept running since the deletion, for longer than the grace period in the manifest",
 			"The manifest itself was not read: that it is still on the node is inferred",
 		},
-		First: "{keeps}. To stop the static pod, see More",
-		Avoid: "killing its processes (the kubelet restarts them), removing the finalizer by hand",
+		First: "{keeps}. This can wait",
+		Avoid: "{harm}",
 		Phrases: map[string][]diagnose.Choice{"held": {
 			{Text: "{finalizers} keeps this object"}, {Text: "the kubelet cannot delete this object"},
 		}, "keeps": {
-			{Text: "check the controller that should remove {finalizers}"},
-			{Text: "on the node, read why its delete fails: journalctl -u kubelet --since=-10min | grep 'Failed deleting mirror pod'"},
+			{Text: "ask the owner of the controller that should remove {finalizers} to search its log for this pod"},
+			{Text: "on the node: search the kubelet's log (journalctl -u kubelet) for 'Failed deleting mirror pod'; " +
+				"ask the owner of the policy or webhook it names"},
+		}, "harm": {
+			{Text: "removing {finalizers} by hand (skips cleanup)"}, {Text: "killing its processes (the kubelet restarts them)"},
 		}},
 		Meaning: "A static pod comes from a manifest on the node. Its object in the API, the mirror pod, only shows it. " +
 			"When the mirror pod is deleted, the kubelet force-deletes it and creates a new one (tryReconcileMirrorPods). " +

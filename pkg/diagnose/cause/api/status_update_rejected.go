@@ -15,8 +15,8 @@ var StatusUpdateRejected = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "api",
 		Title: "the API server rejects the kubelet's pod status updates",
-		Message: "the API server {rejects} the kubelet's pod status updates (HTTP {code}){why}. " +
-			"The kubelet deletes the pod only after one succeeds",
+		Who:   diagnose.ByPolicy, NotApp: true,
+		Message: "the API server {rejects} the kubelet's pod status updates (HTTP {code}){why}. The pod stays until an update succeeds",
 		Seen: []string{
 			"Nothing of the pod is left on the node, but its status still reports a running container",
 			"The kubelet got HTTP {code} for at least two PATCH requests since then",
@@ -24,15 +24,16 @@ var StatusUpdateRejected = &diagnose.Rule{
 			"The kubelet counts requests by method, not by object: that they were for this pod is inferred",
 		},
 		First: "{check}",
-		Avoid: "deleting the whole policy or webhook (it may guard more)",
+		Avoid: "deleting that policy or webhook (may guard more)",
 		Phrases: map[string][]diagnose.Choice{
 			"rejects": {{Variant: diagnose.Uncalled, Text: "does not accept"}, {Text: "rejects"}},
 			"why":     {{Variant: diagnose.Uncalled, Text: " because it cannot call {refuser}"}, {Text: ""}},
 			"check": {
-				{Text: "check {refuser}: it rejects nodeagent's update of this pod's status too"},
-				{Text: "on the node: {log} names the policy or webhook; ask its owner to exempt pods/status"},
+				{Text: "ask the owner of {refuser} (it rejects nodeagent's update too) to allow the kubelets (group system:nodes) to update pods/status"},
+				{Text: "search the kubelet's log on the node (see More) for 'Failed to update status for pod'. " +
+					"The owner of the rule it names may allow the kubelets (group system:nodes) to update pods/status"},
 			},
-			"log": {{Text: "journalctl -u kubelet --since=-2min | grep 'Failed to update status for pod'"}},
+			"log": {{Text: "journalctl -u kubelet --since=-10min | grep 'Failed to update status for pod'"}},
 		},
 		Meaning: "The kubelet writes into the pod's status that all containers have exited, and deletes the object after that. " +
 			"Something in the API server does not allow the update of pods/status. " +
@@ -62,8 +63,9 @@ var StatusUpdateRejected = &diagnose.Rule{
 			Meaning: "The API server has to call a webhook before it writes the status of pods. " +
 				"It cannot reach the webhook, does not accept its certificate or gets no answer, and then rejects the update (failurePolicy: Fail). " +
 				"Most often the webhook's own pods do not run, perhaps because their status cannot be written either.",
-			First: "find its Service, then check its pods and caBundle: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml",
-			Avoid: "deleting the whole webhook (it may guard more)",
+			First: "ask the webhook's owner to get its pods Ready (cluster rights; Fix, see More, shows its Service). " +
+				"If they are Ready: ask about its caBundle",
+			Avoid: "deleting the whole webhook (may guard more)",
 			Remedy: "Find the webhook's Service: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml. " +
 				"Check that its pods run and respond, and that its certificate (caBundle) is valid. " +
 				"A webhook need not check pods/status: leave that resource out of its rules. The kubelet retries within ten seconds.",

@@ -34,12 +34,14 @@ var ContainerFrozen = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "the container's cgroup is frozen",
+		Who:     diagnose.ByNode,
 		Message: "container {container}: {group} is frozen{paused}, so its processes cannot handle {sent}. {until}",
 		Seen: []string{
 			"Cgroup {cgroup} is frozen{record}",
 			"Process {pid} ({program}) and the container's other frozen processes did not run between two readings",
 		},
-		First: "ask who froze it. If no checkpoint or backup runs, on the node: {thawfirst}",
+		First: "if a checkpoint or a backup runs, wait for its end. If not, {ends} it on the node as Fix says (see More)",
+		Avoid: "{thawing} during a checkpoint (ruins the copy)",
 		Phrases: map[string][]diagnose.Choice{
 			"group": {
 				{Variant: groupPod, Text: "the pod's cgroup"},
@@ -55,12 +57,8 @@ var ContainerFrozen = &diagnose.Rule{
 				{Text: "Unless it is thawed, SIGKILL ends them at {deadline}"},
 				{Text: "Unless it is thawed, only SIGKILL ends them"},
 			},
-			"thawfirst": {
-				{Variant: paused, Text: "ctr -n k8s.io task resume {containerid}"},
-				{Variant: pausedMaybe, Text: "ctr -n k8s.io task ls | grep {containerid}. If PAUSED, resume it; otherwise thaw its cgroup (commands: Fix)"},
-				{Text: "{file}"},
-				{Text: "find and thaw the frozen cgroup (/proc/{pid}/cgroup names its own; it may be one above)"},
-			},
+			"ends":    {{Variant: paused, Text: "resume"}, {Text: "thaw"}},
+			"thawing": {{Variant: paused, Text: "resuming"}, {Text: "thawing"}},
 			"thaw": {
 				{Variant: paused, Text: "resume it on the node: ctr -n k8s.io task resume {containerid}"},
 				{Variant: pausedMaybe, Text: "check on the node whether ctr -n k8s.io task ls shows it as PAUSED. If so: ctr -n k8s.io task resume {containerid}. " +
@@ -92,8 +90,11 @@ var ContainerFrozen = &diagnose.Rule{
 		Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent.",
 		Families: []diagnose.Family{
 			{
-				Name:    familyFreezerV2,
+				Name: familyFreezerV2,
+				Who:  diagnose.ByNode, Ends: true,
 				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod terminates at the end of its grace period.",
+				First: "can wait: SIGKILL ends it. For a clean stop: if no checkpoint or backup runs, {ends} it as Fix says " +
+					"(see More)",
 			},
 			{
 				Name: familyFreezerV1,

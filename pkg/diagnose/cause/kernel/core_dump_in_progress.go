@@ -21,18 +21,23 @@ var CoreDumpInProgress = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a crashed process dumps core past the grace period",
-		Message: "{where}process {comm} (PID {pid} on the node) crashed; it {crashed} its core dump to {file} {when}",
+		Who:     diagnose.ByApp,
+		Message: "{where}{comm} (PID {pid} on the node) crashed; {dumps}",
 		Seen: []string{
 			"Process {pid} ({comm}) {dumped} CoreDumping: 1 in /proc/{pid}/status",
 			"core_pattern sends core dumps to {target}",
 		},
-		First: "{now}. Before the next deletion, find out why {comm} crashes",
+		First: "nothing now. Next time, kubectl logs -f may show why {comm} crashes. A longer terminationGracePeriodSeconds lets the " +
+			"dump finish",
+		Avoid: "{useless}",
 		Phrases: map[string][]diagnose.Choice{
-			"calm":    {{Variant: diagnose.Gone, Text: ""}, {Text: "Nothing is broken. "}},
-			"crashed": {{Variant: diagnose.Gone, Text: "was still writing"}, {Text: "is still writing"}},
+			"calm": {{Variant: diagnose.Gone, Text: ""}, {Text: "Nothing is broken. "}},
+			"dumps": {
+				{Variant: diagnose.Gone, Text: "SIGKILL at the end of the grace period cut off its core dump to {file}"},
+				{Text: "it is still writing its core dump to {file} past the grace period. SIGKILL ends that"},
+			},
 			"file":    {{Text: "{target}"}, {Text: "the target in core_pattern"}},
-			"when":    {{Variant: diagnose.Gone, Text: "when the grace period ended, and SIGKILL cut it off"}, {Text: "past the end of the grace period"}},
-			"now":     {{Variant: diagnose.Gone, Text: "nothing now"}, {Text: "nothing now: SIGKILL ends the dump"}},
+			"useless": {{Variant: diagnose.Gone, Text: "trusting this core dump (incomplete)"}, {Text: "a force delete (no faster)"}},
 			"dumped":  {{Variant: diagnose.Gone, Text: "last showed"}, {Text: "shows"}},
 		},
 		Meaning: "The process got a signal that ends it with a core dump. The kernel writes its memory to a file or hands it to a program. " +

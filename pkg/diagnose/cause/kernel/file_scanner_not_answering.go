@@ -33,20 +33,21 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.Volumes, diagnose.Cleanup},
 	Partly: []evidence.Source{evidence.Kubelet, evidence.RuntimeCommands, evidence.Plugins},
 	Doc: diagnose.Doc{
-		Layer:   "kernel",
-		Title:   "a fanotify permission listener (antivirus, EDR) does not respond",
+		Layer: "kernel",
+		Title: "a fanotify permission listener (antivirus, EDR) does not respond",
+		Who:   diagnose.ByNode, NotApp: true,
 		Message: "{who}: {scanner}",
 		Seen: []string{
 			"Thread {thread} ({comm}) is in state {state} in {function}: it waits for a permission response",
 			"{found}",
 		},
 		First: "{repair}",
-		Avoid: "kubelet or containerd restarts (block again)",
+		Avoid: "restarting kubelet or containerd (blocks again)",
 		Phrases: map[string][]diagnose.Choice{
 			"who": {
 				{Variant: ofRuntime, Text: "{child} (PID {childpid}), needed to stop this pod, is blocked"},
-				{Variant: variantGVisor, Text: "gVisor thread {thread} ({comm}), serving the pod, is blocked"},
-				{Text: "kubelet thread {thread} is blocked at volume {volumes}"},
+				{Variant: variantGVisor, Text: "gVisor, serving the pod, is blocked"},
+				{Text: "a kubelet thread is blocked at volume {volumes}"},
 			},
 			"scanner": {
 				{Variant: diagnose.Stopped, Text: "the only fanotify permission listener (antivirus, EDR), {process}, is paused"},
@@ -64,13 +65,18 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				{Text: "Which processes have a fanotify descriptor could not be read"},
 			},
 			"repair": {
-				{Variant: diagnose.Stopped, Text: "resume the listener, on the node: {continue}"},
-				{Variant: allStopped, Text: "find out who stopped them, then continue or restart each (its service or pod). Ask its owner first"},
-				{Variant: severalOfThem, Text: "restart these listeners one after the other (service or pod). Ask their owners first"},
-				{Variant: frozenItself, Text: "ask who froze {process} and have it thawed (a restart may not end it)"},
-				{Variant: hangsItself, Text: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack, and repair what it waits for (a restart may not end it)"},
-				{Text: "restart {process}: its service or its pod. Ask its owner first"},
-				{Text: "on the node: grep -rls fanotify /proc/[0-9]*/fdinfo finds listeners; restart their service or pod. Ask the owner first"},
+				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{pid}/cgroup names the listener's owner. If they agree, as root: " +
+					"{continue}"},
+				{Variant: allStopped, Text: "ask the owner of each listener (on the node: cat /proc/PID/cgroup) to resume it (SIGCONT), or to restart " +
+					"its service or pod"},
+				{Variant: severalOfThem, Text: "ask the owners of these listeners (on the node: cat /proc/PID/cgroup) to restart them one by one, until " +
+					"the pod ends"},
+				{Variant: frozenItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's unit or pod UID. Ask its owner to thaw it"},
+				{Variant: hangsItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's unit or pod UID. Ask its owner to repair what " +
+					"it waits for (see More)"},
+				{Text: "on the node: cat /proc/{pid}/cgroup shows the listener's unit or pod UID. Ask its owner to restart it"},
+				{Text: "on the node, as root: grep -rls fanotify /proc/[0-9]*/fdinfo lists them. Ask the owners to restart them. If none: ask the " +
+					"security team"},
 			},
 			"restart": {
 				{Variant: allStopped, Text: "find out who stopped the listeners named above. Send SIGCONT to each, or restart its service or its pod"},

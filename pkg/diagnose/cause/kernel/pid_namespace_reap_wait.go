@@ -21,7 +21,8 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "PID 1 waits until its PID namespace is empty",
-		Message: "{where}PID 1 ({comm}, {pid} on the node) cannot finish its exit: {held}",
+		Who:     diagnose.ByNode,
+		Message: "{where}PID 1 ({comm}) cannot finish its exit: {held}",
 		Seen: []string{
 			"Process {pid} waits in zap_pid_ns_processes until its PID namespace is empty",
 			"Process {memberpid} ({member}) of this namespace is in state {memberstate}",
@@ -31,17 +32,22 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 		First: "{find}",
 		Phrases: map[string][]diagnose.Choice{
 			"held": {
-				{Variant: familyOutsideParent, Text: "zombie {memberpid} ({member}) has not been reaped by its parent {parent}, which runs outside the container{stopped}"},
-				{Variant: familyMember, Text: "process {memberpid} ({member}, state {memberstate}) was killed and has not exited"},
+				{Variant: familyOutsideParent, Text: "zombie {member} remains, because its parent {parent}, outside the container{stopped}, " +
+					"has not collected its exit"},
+				{Variant: familyMember, Text: "{member} (PID {memberpid} on the node) was killed and has not exited"},
 				{Text: "it waits for another process of its PID namespace"},
 			},
-			"stopped": {{Variant: diagnose.Stopped, Text: " and is paused"}, {Text: ""}},
+			"stopped": {{Variant: diagnose.Stopped, Text: " and paused"}, {Text: ""}},
 			"find": {
-				{Variant: diagnose.Stopped, Text: "resume the parent, on the node: {continueparent}"},
-				{Variant: diagnose.Essential, Text: "find out why {parent} does not reap it. On the node: cat /proc/{parentpid}/status"},
-				{Variant: familyOutsideParent, Text: "ask the owner of {parent} why it does not reap its child, and to end it if it cannot"},
-				{Variant: familyMember, Text: "on the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack, and repair what it waits for"},
-				{Text: "find out what the other process waits for"},
+				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{parentpid}/cgroup names the parent's owner. If they agree, as root: " +
+					"{continueparent}"},
+				{Variant: diagnose.Essential, Text: "on the node: cat /proc/{parentpid}/cgroup shows the parent's unit or pod UID. " +
+					"Ask its owner why it does not collect the exit"},
+				{Variant: familyOutsideParent, Text: "on the node: cat /proc/{parentpid}/cgroup shows the parent's unit or pod UID. " +
+					"Ask its owner to stop it, or to let it collect the exit"},
+				{Variant: familyMember, Text: "on the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack may name a driver or file system: " +
+					"ask its owner. If unclear: see More"},
+				{Text: "on the node, as root: the stack of the other process (/proc/PID/stack) may name a driver or file system. Ask its owner to repair it"},
 			},
 			"letreap": {
 				{Variant: diagnose.Stopped, Text: "Continue the parent, so that it reaps its child, on the node: {continueparent}"},
@@ -53,7 +59,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 				{Text: "If that does not help, ask its owner, then on the node: {terminateparent}; once it has exited, another process reaps " +
 					"its child, and the pod terminates"},
 			},
-			"spare": {{Variant: diagnose.Essential, Text: "ending {parent} (it serves other pods)"}, {Text: "killing the shim (loses exit codes and output)"}},
+			"spare": {{Variant: diagnose.Essential, Text: "ending {parent} (serves other pods)"}, {Text: "killing the containerd-shim (loses exit codes)"}},
 		},
 		Meaning: "When the first process of a PID namespace exits, the kernel kills all others in it. The first one is gone only after " +
 			"the last of them has been reaped. " +
@@ -72,6 +78,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: familyOutsideParent,
+				Who:  diagnose.ByNode, NotApp: true,
 				Meaning: "The other process is a zombie. Its parent outside the namespace does not reap it, because that parent is stopped, " +
 					"hangs or has a bug.",
 				Remedy: "{letreap}. {end}.",

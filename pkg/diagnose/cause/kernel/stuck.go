@@ -13,7 +13,8 @@ import (
 // unkillableFamilies are what can hold an unkillable task.
 var unkillableFamilies = []diagnose.Family{
 	{
-		Name:   fact.FamilyFsFrozen,
+		Name: fact.FamilyFsFrozen,
+		Who:  diagnose.ByStorage, NotApp: true,
 		Shared: true,
 		Meaning: "The file system is frozen: by fsfreeze, or by a snapshot of a volume or of the machine that never thawed it. " +
 			"Every writer waits until it is thawed.",
@@ -22,10 +23,12 @@ var unkillableFamilies = []diagnose.Family{
 			"If fsfreeze reports \"Invalid argument\", it is not frozen yet: a freeze is under way and waits for another writer.",
 		Danger: "Do not thaw it in the middle of a snapshot or a backup. Do not force-delete: the writer is alive and resumes writing at " +
 			"the thaw, perhaps after another pod has the volume.",
-		First: "make sure no snapshot or backup runs (thawing ruins the backup). Then, on the node: {unfreeze}",
+		First: "ask the backup team if a snapshot or backup runs. If yes or unsure, wait. If no, on the node, as root: {unfreeze}",
+		Avoid: "thawing during a snapshot (ruins it)",
 	},
 	{
-		Name:   fact.FamilySuspended,
+		Name: fact.FamilySuspended,
+		Who:  diagnose.ByStorage, NotApp: true,
 		Shared: true,
 		Meaning: "The device mapper has suspended the block device below the file system, and holds back all I/O to it. " +
 			"Either dmsetup suspend was run, or a snapshot, a resize or a change of paths (LVM, multipath, LUKS) has stopped halfway. " +
@@ -35,11 +38,12 @@ var unkillableFamilies = []diagnose.Family{
 		Danger: "Do not run fsfreeze -u: it hangs on the suspended device and cannot be killed. " +
 			"dmsetup resume also activates an inactive table: dmsetup info shows whether there is one. " +
 			"Do not force-delete: the writer is alive and resumes writing with the device, perhaps after another pod has the volume.",
-		First: "make sure no snapshot or resize runs (resuming ruins the snapshot). Then, on the node: {resume}",
-		Avoid: "fsfreeze -u (hangs on the device, unkillable)",
+		First: "ask the backup team if a snapshot or resize runs. If yes or unsure, wait. If no, on the node, as root: {resume}",
+		Avoid: "fsfreeze -u (hangs too, unkillable)",
 	},
 	{
-		Name:    fact.FamilyNFS,
+		Name: fact.FamilyNFS,
+		Who:  diagnose.ByStorage, NotApp: true,
 		Shared:  true,
 		Meaning: "The NFS server does not respond, and the mount is hard (the default). The kernel repeats its requests without end.",
 		Remedy: "Restore {nfs} at the same address; the thread then resumes, and a hard mount loses no data. " +
@@ -47,10 +51,11 @@ var unkillableFamilies = []diagnose.Family{
 		Danger: "umount -f discards the pending writes. umount -l hides the mount and leaves the thread. " +
 			"A force delete lets a second pod write to the same files.",
 		First: "{nfsfirst}",
-		Avoid: "ls or df on the mount (hangs your shell), umount -f (discards pending writes)",
+		Avoid: "ls or df there (hang), umount -f (loses writes)",
 	},
 	{
-		Name:   fact.FamilyCIFS,
+		Name: fact.FamilyCIFS,
+		Who:  diagnose.ByStorage, NotApp: true,
 		Shared: true,
 		Meaning: "The SMB server does not respond. Only a wait for data to be written cannot be killed. " +
 			"With the mount option soft, the default, that wait ends with an error when the server has not responded for three " +
@@ -61,20 +66,23 @@ var unkillableFamilies = []diagnose.Family{
 			"If the mount is hard and the server never returns, {drain}. A reboot loses the pending writes.",
 		Danger: "umount -f discards the pending writes. A force delete lets a second pod write to the same files.",
 		First:  "{smbfirst}",
-		Avoid:  "umount -f (discards pending writes)",
+		Avoid:  "umount -f (loses pending writes)",
 	},
 	{
-		Name:    fact.FamilyCeph,
+		Name: fact.FamilyCeph,
+		Who:  diagnose.ByStorage, NotApp: true,
 		Shared:  true,
 		Meaning: "The Ceph cluster does not respond, or has cut off this client.",
 		Remedy: "Check the health of the Ceph cluster{cluster} (ceph health detail) and the node's network to it; the thread resumes when it responds. " +
 			"Check whether the cluster has cut off this node's client: ceph osd blocklist ls.",
 		Danger: "Do not remove a blocklist entry while another node may use the image. A force delete lets a second pod write to the same image or files.",
-		First:  "check the Ceph cluster (ceph health detail) and the node's network to it; the thread resumes when it responds",
-		Avoid:  "lifting a blocklist entry (two writers)",
+		First: "run ceph health detail. If not HEALTH_OK, repair the cluster. If OK, look for this node in ceph osd blocklist ls, then test its " +
+			"network",
+		Avoid: "lifting a blocklist entry (two writers)",
 	},
 	{
 		Name:   fact.FamilyFUSE,
+		Who:    diagnose.ByStorage,
 		Shared: true,
 		Meaning: "The daemon of a FUSE file system has taken a request and does not respond to it. " +
 			"Until the task is killed, such a wait shows as S, and only then as D. " +
@@ -89,10 +97,11 @@ var unkillableFamilies = []diagnose.Family{
 		Danger: "A restart of the daemon, like an abort, affects every user of the mount: it returns errors until their pods are " +
 			"restarted. umount -l hides the mount and leaves the thread.",
 		First: "{restart}",
-		Avoid: "restarting it unasked (breaks its other mounts)",
+		Avoid: "a restart without asking (breaks its mounts)",
 	},
 	{
-		Name:   fact.FamilyBlock,
+		Name: fact.FamilyBlock,
+		Who:  diagnose.ByStorage, NotApp: true,
 		Shared: true,
 		Meaning: "The block device below the file system does not complete its I/O. " +
 			"That is proved where the device has requests in flight and has completed none for ten seconds or more " +
@@ -105,28 +114,32 @@ var unkillableFamilies = []diagnose.Family{
 		Avoid: "detaching it (can corrupt data)",
 	},
 	{
-		Name:   fact.FamilySlowBlock,
+		Name: fact.FamilySlowBlock,
+		Who:  diagnose.ByStorage, Ends: true,
 		Shared: true,
 		Meaning: "The block device below the file system works, but it is slow. " +
 			"Requests complete so slowly, or behind so many others, that the thread has waited for half a minute or more.",
 		Remedy: "Wait: the thread resumes when its I/O completes. Find out what keeps {which} busy or limits it, on the node: iostat -x 1. " +
 			"Also check throughput and burst credit of a cloud disk, and io.max of the cgroups.",
 		Danger: "Do not force-delete, detach or reboot: unwritten data is lost, and the device is not broken.",
-		First:  "wait; on the node, iostat -x 1 shows how busy {which} is",
+		First:  "can wait until its I/O completes. If that takes long, on the node: iostat -x 1 shows how busy {which} is",
 		Avoid:  "detaching or rebooting (loses unwritten data)",
 	},
 	{
 		Name:    fact.FamilyGPU,
+		Who:     diagnose.ByNode,
 		Shared:  true,
 		Meaning: "The GPU driver does not return.",
 		Remedy: "Look for Xid or reset messages in the kernel log, on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then {drain}. A GPU " +
 			"that a process still uses cannot be reset.",
 		Danger: "Do not run the GPU vendor's tools (nvidia-smi, rocm-smi) on this node: they hang in the same place.",
-		First:  "on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then ask the owners of its pods, drain and reboot it",
-		Avoid:  "nvidia-smi or rocm-smi (they hang too)",
+		First: "on the node, as root: dmesg | grep -iE 'xid|nvrm|amdgpu' may show the error. If the owners of the node's pods " +
+			"agree, drain and reboot the node (see More)",
+		Avoid: "nvidia-smi or rocm-smi (they hang too)",
 	},
 	{
 		Name:   fact.FamilyIoUring,
+		Who:    diagnose.ByNode,
 		Shared: true,
 		Meaning: "The thread waits for io_uring itself: for one of its locks, or for the end of its workers. " +
 			"No other thread of its process still works on a request, so this is most likely a kernel bug. It is inferred, because " +
@@ -140,16 +153,18 @@ var unkillableFamilies = []diagnose.Family{
 		Remedy: "Wait some minutes. If the thread is still stuck, {drain}. Nothing else is known to end it. Then install a newer kernel than {release}. " +
 			"Until then keep the program from using io_uring: for Node.js, set UV_USE_IO_URING=0 in its environment.",
 		Danger: "Do not force-delete: the process is alive and holds its files. Another pod of this program may get stuck in the same place on this node.",
-		First:  "wait some minutes. Still stuck: ask the owners of the node's pods, then drain and reboot it",
-		Avoid:  "running this program there (it may get stuck too)",
+		First:  "wait 5 minutes. If still stuck and the owners of the node's pods agree, drain and reboot the node (see More)",
+		Avoid:  "starting this program there (may hang too)",
 	},
 	{
 		Name:    fact.FamilyOther,
+		Who:     diagnose.ByNode,
 		Shared:  true,
 		Meaning: "The thread waits in a kernel function that nodeagent cannot assign to any of the other families.",
 		Remedy:  "On the node, as root: timeout 5 cat /proc/{thread}/stack. Repair what the thread waits for. If that is not possible, {drain}.",
 		Danger:  "Do not force-delete: the process is alive and may hold volumes and devices.",
-		First:   "on the node, as root: timeout 5 cat /proc/{thread}/stack, and repair what the thread waits for",
+		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
+			"If unclear: see More",
 	},
 }
 
@@ -165,35 +180,40 @@ var wherePhrase = []diagnose.Choice{
 var unkillablePhrases = map[string][]diagnose.Choice{
 	"where": wherePhrase,
 	"why": {
-		{Variant: fact.FamilyNFS, Text: "NFS server {proxied}{server}{of} does not respond ({function})"},
-		{Variant: fact.FamilyNFS, Text: "an NFS server does not respond ({function})"},
-		{Variant: fact.FamilyCIFS, Text: "SMB server {server}{of} does not respond ({function})"},
-		{Variant: fact.FamilyCIFS, Text: "an SMB server does not respond ({function})"},
-		{Variant: fact.FamilyCeph, Text: "the Ceph cluster{of} does not serve this client ({function})"},
-		{Variant: fact.FamilyFUSE, Text: "the FUSE daemon of {fs} does not respond ({function})"},
-		{Variant: fact.FamilyFsFrozen, Text: "{fs} is frozen ({function}){unless}"},
-		{Variant: fact.FamilySuspended, Text: "device {mapper}{below} is suspended ({function})"},
-		{Variant: fact.FamilySuspended, Text: "the device{below} is suspended ({function})"},
-		{Variant: variantIdle, Text: "it waits at {source}{below}, which has no request in flight ({function}){unless}"},
-		{Variant: fact.FamilyBlock, Text: "I/O on {source}{below} does not complete ({function}){unless}"},
-		{Variant: fact.FamilyBlock, Text: "I/O on device {device} does not complete ({function})"},
-		{Variant: fact.FamilyBlock, Text: "I/O on a block device does not complete ({function})"},
-		{Variant: fact.FamilySlowBlock, Text: "I/O on {source}{below} is slow ({function})"},
-		{Variant: fact.FamilySlowBlock, Text: "I/O on a block device is slow ({function})"},
-		{Variant: fact.FamilyGPU, Text: "the GPU driver does not return ({function})"},
-		{Variant: fact.FamilyIoUring, Text: "it waits for io_uring itself, most likely a kernel bug ({function})"},
-		{Variant: fact.FamilyOther, Text: "it waits in the kernel{on} ({function})"},
+		{Variant: fact.FamilyNFS, Text: "NFS server {proxied}{server}{of} does not respond"},
+		{Variant: fact.FamilyNFS, Text: "an NFS server does not respond"},
+		{Variant: fact.FamilyCIFS, Text: "SMB server {server}{of} does not respond"},
+		{Variant: fact.FamilyCIFS, Text: "an SMB server does not respond"},
+		{Variant: fact.FamilyCeph, Text: "the Ceph cluster{of} does not serve this node's client"},
+		{Variant: fact.FamilyFUSE, Text: "the FUSE daemon of {fs} does not respond"},
+		{Variant: fact.FamilyFsFrozen, Text: "{fs} is frozen"},
+		{Variant: fact.FamilySuspended, Text: "device {mapper}{below} is suspended"},
+		{Variant: fact.FamilySuspended, Text: "the device{below} is suspended"},
+		{Variant: variantIdle, Text: "it waits for {source}{below}, which has no request in flight"},
+		{Variant: fact.FamilyBlock, Text: "I/O on {source}{below} does not complete"},
+		{Variant: fact.FamilyBlock, Text: "I/O on device {device} does not complete"},
+		{Variant: fact.FamilyBlock, Text: "I/O on a block device does not complete"},
+		{Variant: fact.FamilySlowBlock, Text: "I/O on {source}{below} is slow"},
+		{Variant: fact.FamilySlowBlock, Text: "I/O on a block device is slow"},
+		{Variant: fact.FamilyGPU, Text: "the GPU driver does not return"},
+		{Variant: fact.FamilyIoUring, Text: "it waits for io_uring itself, most likely a kernel bug"},
+		{Variant: fact.FamilyOther, Text: "it waits in the kernel{on}, for a reason not known"},
 		{Text: "what it waits for could not be read"},
 	},
-	"unless": {{Variant: variantByPath, Text: "; it was opening a file below {point}, unless a symbolic link leads elsewhere"}, {Text: ""}},
+	"unless": {{Variant: variantByPath, Text: "It was opening a file below {point}, unless a symbolic link leads elsewhere"}, {Text: ""}},
 	// Who has read the stack had the lock for which these reads wait (lock_trace).
 	"unreadable": {
 		{Variant: variantUnreadable, Text: "Reads of stat, wchan or stack of process {pid} may hang, and so may ps, top, lsof and runc"},
 		{Text: ""},
 	},
 	"stays": {
-		{Variant: variantGVisor, Text: "gVisor thread {thread} ({comm}) serves a program of the pod and is in D state; SIGKILL cannot end the program"},
-		{Text: "thread {thread} ({comm}{ring}) has a pending SIGKILL but is in D state"},
+		{Variant: variantGVisor, Text: "gVisor ({program}, PID {pid} on the node) hangs in D state, so SIGKILL cannot end the pod's program"},
+		{Text: "SIGKILL cannot end {program} (PID {pid} on the node, thread in D state)"},
+		{Text: "SIGKILL cannot end {comm} (thread in D state)"},
+	},
+	"pending": {
+		{Variant: variantGVisor, Text: "Thread {thread} ({comm}) serves a program of the pod"},
+		{Text: "Thread {thread} ({comm}{ring}) has a pending SIGKILL"},
 	},
 	"asleep": {
 		{Text: "Thread {thread} ({comm}) is in state {state} in {function} (system call {syscall}) and did not run between two readings{proof}"},
@@ -207,21 +227,26 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Text: ""},
 	},
 	"fs": {
-		{Text: "volume {volume} ({fstype} at {point})"}, {Text: "{fstype} at {point}"},
+		{Text: "volume {volume} ({fstype} at {point}{inside})"}, {Text: "{fstype} at {point}{inside}"},
 		// Of a FUSE file system the one to look for has requests that wait.
 		{Variant: fact.FamilyFUSE, Text: "a FUSE file system"}, {Text: "a file system"},
 	},
-	"of":      {{Text: " (volume {volume} at {point})"}, {Text: " ({fstype} at {point})"}, {Text: ""}},
-	"on":      {{Text: ", on volume {volume} ({fstype} at {point})"}, {Text: ", on {fstype} at {point}"}, {Text: ""}},
-	"below":   {{Text: " (volume {volume}, {fstype} at {point})"}, {Text: " ({fstype} at {point})"}, {Text: " below a file system"}},
+	"of":    {{Text: " (volume {volume} at {point}{inside})"}, {Text: " ({fstype} at {point}{inside})"}, {Text: ""}},
+	"on":    {{Text: ", on volume {volume} ({fstype} at {point}{inside})"}, {Text: ", on {fstype} at {point}{inside}"}, {Text: ""}},
+	"below": {{Text: " (volume {volume}, {fstype} at {point}{inside})"}, {Text: " ({fstype} at {point}{inside})"}, {Text: " below a file system"}},
+	"inside": {
+		{Variant: variantOnNode, Text: " on the node"}, {Variant: variantUnplaced, Text: ""}, {Variant: variantForeign, Text: ""},
+		{Variant: variantGVisor, Text: ""}, {Text: " in the container"},
+	},
 	"proxied": {{Variant: variantProxy, Text: "behind proxy "}, {Text: ""}},
 	"ring":    {{Variant: variantRing, Text: ", io_uring worker of process {pid}"}, {Text: ""}},
 	"about":   {{Text: " ({details})"}, {Text: ""}},
 	"which":   {{Text: "device {source}"}, {Text: "device {device}"}, {Text: "the device below the file system"}},
 	"cluster": {{Text: " of {source}"}, {Text: ""}},
 	"restart": {
-		{Text: "find the {fstype} daemon (a pod or a unit on the node) and ask its owner to repair it"},
-		{Text: "on the node: grep -H . /sys/fs/fuse/connections/*/waiting. Not 0: ask the owner of its daemon, then restart it"},
+		{Text: "find the {fstype} daemon (a sidecar, a CSI pod or a service) with Fix (see More). Ask its owner to repair or restart it"},
+		{Text: "on the node, as root: grep -H . /sys/fs/fuse/connections/*/waiting. If one is not 0, find its daemon with Fix (see More) " +
+			"and ask its owner"},
 	},
 	"waiting": {
 		{Text: "Find the {fstype} daemon among the FUSE daemons"},
@@ -233,9 +258,10 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Text: "Restore {which} (path, array, cloud disk, nbd server); the thread resumes when its I/O completes or fails"},
 	},
 	"revive": {
-		{Variant: variantIdle, Text: "on the node: dmsetup status (thin pool out of data space?); threads in D state: ps -eLo stat,pid,wchan:30,comm | grep ^D"},
-		{Variant: variantDead, Text: "restore {which} (path, array, cloud disk, nbd server); the thread then resumes"},
-		{Text: "on the node: iostat -x 1. I/O completes: wait. None completes: restore the device"},
+		{Variant: variantIdle, Text: "on the node, as root: dmsetup status. If a thin pool shows out_of_data_space, extend it. If not: Fix (see More)"},
+		{Variant: variantDead, Text: "restore {which} (path, array, cloud disk, nbd server). The process then exits. If it never returns: Fix (see More)"},
+		{Text: "on the node: run grep . /sys/block/*/stat twice. If the numbers of the device change, wait. If not, restore it (path, array, " +
+			"cloud disk)"},
 	},
 	// Where it may only be slow, a reboot loses what is not written yet.
 	"never": {{Variant: variantDead, Text: " If it never returns, {drain}."}, {Text: ""}},
@@ -249,13 +275,17 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	},
 	"release": {{Text: "its Linux {kernel}"}, {Text: "it has"}},
 	"nfsfirst": {
-		{Variant: variantProxy, Text: "restore the proxy on {server} of this node, or the NFS server behind it; the thread then resumes"},
-		{Text: "restore NFS server {server} at the same address; the thread then resumes"},
-		{Text: "on the node: ss -tno dport = :2049 shows the dead NFS server (SYN-SENT, retransmissions). Restore it at the same address"},
+		{Variant: variantProxy, Text: "on the node: ss -tln shows if the proxy on {server} listens. If not, restore the proxy. If so, restore the " +
+			"NFS server behind it"},
+		{Text: "restore NFS server {server} (usually port 2049) or the network to it, at the same address. If it never returns: Fix (see More)"},
+		{Text: "on the node: ss -tno dport = :2049 shows the dead NFS server in SYN-SENT or retransmitting. Restore it. If none: ask the " +
+			"volumes' owners"},
 	},
 	"smbfirst": {
-		{Text: "restore SMB server {server} at the same address; the thread then resumes"},
-		{Text: "on the node: cat /proc/fs/cifs/DebugData shows the dead SMB server. Restore it at the same address"},
+		{Text: "wait 3 minutes: a soft mount (the default) then gives up. If still stuck, restore SMB server {server} (usually port 445) or the " +
+			"network to it"},
+		{Text: "wait 3 minutes: a soft mount (the default) then gives up. If still stuck: cat /proc/fs/cifs/DebugData on the node " +
+			"shows the SMB server to restore"},
 	},
 	"nfs": {
 		// A mount that is encrypted by a program of the node, as Amazon's EFS is.
@@ -282,6 +312,8 @@ const (
 	variantRing       = "Ring"       // a thread that io_uring has started
 	variantUnreadable = "Unreadable" // a task whose stack cannot be read, as others' reads of it hang too
 	variantGVisor     = "GVisor"     // a thread of gVisor, which has got no SIGKILL
+	variantOnNode     = "OnNode"     // a mount whose path is the same on the node
+	variantUnplaced   = "Unplaced"   // a mount whose path may be one of the node, or of a container
 )
 
 // ofNoContainer reports whether a task is in the pod's own cgroup, or in one below it that is no container's. Neither the kubelet nor the
@@ -412,6 +444,12 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 	}
 	if m != nil {
 		f.Objects.Mount = diagnose.MountOf(p, m)
+		switch b := fact.Backing(m); {
+		case b.Point == b.HostPoint:
+			f.Variants = append(f.Variants, variantOnNode)
+		case t.Probe.Mount == nil: // a task that has left its namespaces is given the node's mounts
+			f.Variants = append(f.Variants, variantUnplaced)
+		}
 	} else if f.Family == fact.FamilyBlock {
 		f.Objects.Device = fact.OnlyDevice(p)
 	}

@@ -14,9 +14,11 @@ var StuckInExec = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed process is stuck inside execve",
-		Message: "{where}process {pid} ({comm}) is stuck in execve and cannot be killed: {why}",
+		Who:     diagnose.ByNode,
+		Message: "{where}{comm} (PID {pid} on the node) is stuck while starting a program (execve), where SIGKILL cannot end it: {why}",
 		Seen: []string{
 			"{asleep}",
+			"{unless}",
 			"Process {pid} is past the point of no return in execve: its old program is gone, and SIGKILL takes effect only after it",
 			"{unreadable}",
 			"{fstype} is mounted at {point}{about}",
@@ -43,7 +45,8 @@ var StuckInExec = &diagnose.Rule{
 			"To inspect it, read only status and comm in /proc/{pid}: ps and lsof may hang.",
 		Danger: "Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed. " +
 			"Do not force-delete: the process is alive and holds its files.",
-		First:    "check whether the servers and FUSE daemons of the pod's volumes respond; repair the one that does not",
+		First: "kubectl describe pod lists the volumes. Ask the owners of their servers and FUSE daemons to restore " +
+			"any that is down. If none: see More",
 		Avoid:    "ps, top, pidof, lsof in loops (each may hang)",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,

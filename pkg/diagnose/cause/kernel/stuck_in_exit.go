@@ -14,9 +14,11 @@ var StuckInExit = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "an exiting process is stuck in the kernel",
-		Message: "{where}process {pid} ({comm}) is exiting, but its thread {thread} is stuck: {why}",
+		Who:     diagnose.ByNode,
+		Message: "{where}{program} (PID {pid} on the node) cannot finish its exit: {why}",
 		Seen: []string{
 			"{asleep}",
+			"{unless}",
 			"Thread {thread} is inside do_exit, where SIGKILL has no effect",
 			"{fstype} is mounted at {point}{about}",
 			"Threads of the kernel hang on device {device} too",
@@ -39,9 +41,10 @@ var StuckInExit = &diagnose.Rule{
 			"Not reported for the init of a PID namespace that waits for the other processes (zap_pid_ns_processes). Nor for a task " +
 				"that a debugger holds, or threads that wait for a core dump.",
 		},
-		Remedy:   "Repair what the exit waits for; the process then exits immediately.",
-		Danger:   "Do not force-delete: the process still holds its files and locks.",
-		First:    "repair what the exit waits for; the process then exits",
+		Remedy: "Repair what the exit waits for; the process then exits immediately.",
+		Danger: "Do not force-delete: the process still holds its files and locks.",
+		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
+			"If unclear: see More",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

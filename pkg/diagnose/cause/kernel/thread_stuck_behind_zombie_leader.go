@@ -14,9 +14,12 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a zombie has a live thread stuck in D state",
-		Message: "{where}process {pid} looks like a zombie; its thread {thread} ({comm}{ring}) has a pending SIGKILL but is in D state: {why}",
+		Who:     diagnose.ByNode,
+		Message: "{where}{program} (PID {pid} on the node) looks like a zombie, but SIGKILL cannot end its thread in D state: {why}",
 		Seen: []string{
 			"{asleep}",
+			"{pending}",
+			"{unless}",
 			"Process {pid} is in state Z with a live thread: its parent cannot reap it yet, so the shim and containerd are not at fault",
 			"{fstype} is mounted at {point}{about}",
 			"Threads of the kernel hang on device {device} too",
@@ -38,7 +41,9 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 		Remedy: "Repair what the thread waits for; it then exits, and the zombie is reaped.",
 		Danger: "Do not restart the shim or containerd because of the zombie: they are not at fault. " +
 			"Do not force-delete: the thread is alive and may hold volumes and devices.",
-		First:    "repair what the thread waits for; it then exits, and the zombie is reaped",
+		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
+			"If unclear: see More",
+		Avoid:    "restarting containerd or its shim (no help)",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

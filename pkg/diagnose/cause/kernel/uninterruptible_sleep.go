@@ -14,9 +14,12 @@ var UninterruptibleSleep = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread is stuck in D state (uninterruptible sleep)",
+		Who:     diagnose.ByNode,
 		Message: "{where}{stays}: {why}",
 		Seen: []string{
 			"{asleep}",
+			"{pending}",
+			"{unless}",
 			"{fstype} is mounted at {point}{about}",
 			"Threads of the kernel hang on device {device} too",
 			"In addition, {threads} of this pod cannot exit",
@@ -45,9 +48,10 @@ var UninterruptibleSleep = &diagnose.Rule{
 				"a device that completes nothing, or another task that waits for it.",
 			"Unanswered requests to an NFS or SMB server count only if its connection is not well either.",
 		},
-		Remedy:   "Repair what the thread waits for; it then exits.",
-		Danger:   "Do not force-delete: the process is alive and may hold volumes and devices.",
-		First:    "repair what the thread waits for; it then exits",
+		Remedy: "Repair what the thread waits for; it then exits.",
+		Danger: "Do not force-delete: the process is alive and may hold volumes and devices.",
+		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
+			"If unclear: see More",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

@@ -15,7 +15,8 @@ var ZombieHeldByTracer = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a zombie that its tracer has not reaped",
-		Message: "{where}process {pid} ({comm}) is a zombie: its tracer {tracer}{stopped} has not reaped it, so its parent cannot",
+		Who:     diagnose.ByNode,
+		Message: "{where}{comm} (PID {pid} on the node) is a zombie: its tracer {tracer}{stopped} has not collected its exit, so its parent cannot",
 		Seen: []string{
 			"Process {pid} is in state Z with no live thread",
 			"TracerPid in /proc/{pid}/status is {tracerpid}, which is not its parent",
@@ -23,11 +24,14 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		First: "{free}",
 		Avoid: "{spare}",
 		Phrases: map[string][]diagnose.Choice{
-			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+			"stopped": {{Variant: diagnose.Stopped, Text: ", which is paused,"}, {Text: ""}},
 			"free": {
-				{Variant: diagnose.Stopped, Text: "resume the tracer, on the node: {continuetracer}"},
-				{Variant: diagnose.Essential, Text: "find out why {tracer} does not reap it. On the node: cat /proc/{tracerpid}/status"},
-				{Text: "ask the owner of {tracer} to quit it (gdb: quit, strace: Ctrl-C)"},
+				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{tracerpid}/cgroup names the tracer's owner. If they agree, as root: " +
+					"{continuetracer}"},
+				{Variant: diagnose.Essential, Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's unit or pod UID. " +
+					"Ask its owner to detach it from the zombie"},
+				{Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's unit or pod UID. Ask its owner to quit it. If it has no owner: Fix " +
+					"(see More)"},
 			},
 			"letgo": {
 				{Variant: diagnose.Stopped, Text: "Continue the tracer, on the node: {continuetracer}; or quit it, or let it detach"},
@@ -38,7 +42,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods or the whole node"},
 				{Text: "If that does not help, on the node: {terminatetracer}; once the tracer has exited, the parent can reap the zombie"},
 			},
-			"spare": {{Variant: diagnose.Essential, Text: "ending {tracer} (it serves other pods)"}, {Text: ""}},
+			"spare": {{Variant: diagnose.Essential, Text: "ending {tracer} (serves other pods)"}, {Text: "killing the tracer unasked (may trace others)"}},
 		},
 		Meaning: "When a traced process exits (strace, gdb, a profiler, a security agent), the kernel reports that to its tracer first. " +
 			"The parent learns of it only after the tracer has waited for the process or has exited itself. " +

@@ -18,26 +18,33 @@ var DRAUnprepareFailing = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
 	Partly: []evidence.Source{evidence.Claims, evidence.ClaimCalls, evidence.Events}, // without the first two it is open for longer
 	Doc: diagnose.Doc{
-		Layer:   "kubelet",
-		Title:   "a DRA driver does not release the pod's resource claim",
-		Message: "resource claim {claims} is not released, so the kubelet cannot complete the deletion: DRA driver {driver} {how}",
+		Layer: "kubelet",
+		Title: "a DRA driver does not release the pod's resource claim",
+		Who:   diagnose.ByNode, NotApp: true,
+		Message: "the pod's device (resource claim {claims}) is not released: DRA driver {driver} {how}",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: unregistered, Text: "is not registered with this node's kubelet"},
-				{Variant: evidence.CallUnanswered, Text: "is not running: nothing responds at its socket (NodeUnprepareResources: {code})"},
-				{Variant: evidence.CallTimedOut, Text: "does not respond in time (NodeUnprepareResources: {code})"},
-				{Variant: inAnswer, Text: "responds to NodeUnprepareResources with an error about the claim"},
+				{Variant: evidence.CallUnanswered, Text: "is not running (nothing responds at its socket: {code})"},
+				{Variant: evidence.CallTimedOut, Text: "does not respond in time ({code})"},
+				{Variant: inAnswer, Text: "responds with an error about the claim"},
 				{Variant: others, Text: "fails to release this claim or another pod's (NodeUnprepareResources: {code})"},
 				{Text: "fails to release the claim (NodeUnprepareResources: {code})"},
 			},
 			"calls": {
 				{Variant: unregistered, Text: "plugins_registry has no socket of driver {driver}, and the kubelet has not called the driver since"},
-				{Variant: inAnswer, Text: "The kubelet's last call of driver {driver} returned no gRPC error, but the attempt failed: the error is in the response"},
-				{Text: "The kubelet's calls of driver {driver} end with {code} (dra_grpc_operations_duration_seconds)"},
+				{Variant: inAnswer, Text: "The kubelet's last call of driver {driver} (NodeUnprepareResources) returned no gRPC error, " +
+					"but the attempt failed: the error is in the response"},
+				{Text: "The kubelet's calls of driver {driver} (NodeUnprepareResources) end with {code} (dra_grpc_operations_duration_seconds)"},
 			},
 			"present": {
 				{Text: "its pod here, {driverpod}, is {driverstate}; find out why it does not register"},
 				{Text: "check that its DaemonSet exists, tolerates the taints and has a pod here"},
+			},
+			"back": {
+				{Text: "read the log of pod {driverpod} ({driverstate}; cluster rights), then ask the driver's owner why it does not register"},
+				{Text: "kubectl get ds -A (cluster rights). If the driver's DaemonSet is missing or has no pod on this node: " +
+					"ask its owner to bring it back"},
 			},
 			"dpod": {{Text: "pod {driverpod} ({driverstate})"}, {Text: "the driver's pod on this node"}},
 		},
@@ -46,8 +53,8 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			"The kubelet's count of failed attempts to unprepare claims has increased since then (dra_operations_duration_seconds)",
 			"{calls}",
 		},
-		First: "read the log of {dpod} and repair the error that it names",
-		Avoid: "editing dra_manager_state (device never released)",
+		First: "search the log of {dpod} (cluster rights) for NodeUnprepareResources, and ask the driver's owner about the error",
+		Avoid: "editing kubelet files (device never released)",
 		Meaning: "The pod has a device, such as a GPU, by a resource claim (dynamic resource allocation). " +
 			"When its containers have ended, the kubelet calls the claim's driver on this node to release the device " +
 			"(NodeUnprepareResources). " +
@@ -74,7 +81,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			{
 				Name:    unregistered,
 				Meaning: "The driver is not there: its DaemonSet was deleted, or drained from the node before the pods that use it.",
-				First:   "bring the driver back on this node: {present}",
+				First:   "{back}",
 				Remedy: "Bring driver {driver} back on this node: {present}. The kubelet retries within 15 seconds. " +
 					"In future, delete a driver only when no pod uses it any more.",
 			},
@@ -82,7 +89,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 				Name: evidence.CallUnanswered,
 				Meaning: "Nothing responds at the driver's socket: its process has exited without removing the socket, and nothing has started " +
 					"it again.",
-				First: "look at {dpod} for a container that does not run or keeps restarting, and bring the driver back",
+				First: "read the log of the container that does not run in {dpod} (cluster rights). If all run: ask the driver's owner",
 				Remedy: "Look at {dpod} for a container that does not run or keeps restarting. Its log shows why. Bring the driver back. The " +
 					"kubelet retries within 15 seconds.",
 			},
@@ -90,7 +97,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 				Name: evidence.CallTimedOut,
 				Meaning: "The driver takes the call and does not respond: it waits for its device, for a lock or for the API server. The kubelet " +
 					"gives up after 45 seconds and calls again.",
-				First: "read the log of {dpod}; on the node: ps -eLo pid,stat,wchan:30,comm | grep ' D' shows threads in D state",
+				First: "search the log of {dpod} (cluster rights) for a device, lock or API server error. Ask the driver's owner before a restart",
 				Remedy: "Read the log of {dpod}. On the node: ps -eLo pid,stat,wchan:30,comm | grep ' D' shows threads in D state, among them the driver's. " +
 					"If the device is well: ask the driver's owner, then restart that pod, which ends hung locks and requests. The kubelet retries within 15 seconds.",
 			},

@@ -34,7 +34,8 @@ var ImagePullHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "an image pull is stalled",
-		Message: "{what}, begun at {since}; no image data arrived since {until}",
+		Who:     diagnose.ByNode,
+		Message: "{what}; no image data arrived since {until}",
 		Phrases: map[string][]diagnose.Choice{
 			"curl": {{Text: "curl -m5 -I https://{registry}/v2/"}, {Text: "curl -m5 -I https://REGISTRY/v2/"}},
 			"what": {
@@ -54,8 +55,8 @@ var ImagePullHanging = &diagnose.Rule{
 			"containerd has an unfinished download, and has stored no data of any image since {until}",
 			"{whose}",
 		},
-		First: "on the node: {curl} (HTTP 401 is fine); repair the image's registry, proxy or network",
-		Avoid: "rm below /var/lib/containerd (other pods' images)",
+		First: "on the node: {curl}. If it prints HTTP 200 or 401: wait 5 minutes, then follow Fix (see More). If not: ask the registry or network team",
+		Avoid: "rm in /var/lib/containerd (other pods' images)",
 		Meaning: "The kubelet completes the start of a container before it turns to the deletion, and the pull of its image is part of " +
 			"that. The deletion does not cancel it. " +
 			"With serializeImagePulls, which is the default, the kubelet pulls one image after the other. A pod then also waits for " +

@@ -19,11 +19,12 @@ var KubeletDisconnected = &diagnose.Rule{
 		Layer:     "kubelet",
 		WholeNode: true,
 		Title:     "the kubelet runs but does not reach the API server",
-		Message:   "the kubelet runs, but the API server does not hear from it (Node Ready is Unknown since {since}). {so}",
+		Who:       diagnose.ByNode, NotApp: true,
+		Message: "the kubelet is cut off from the API server (Ready is Unknown since {since}). {so}",
 		Phrases: map[string][]diagnose.Choice{
 			"so": {
-				{Variant: untold, Text: "The kubelet has not received the deletion, so the pod keeps running"},
-				{Text: "The kubelet cannot report that the pod has ended, nor delete it"},
+				{Variant: untold, Text: "It has not received the deletion, so the pod keeps running"},
+				{Text: "It cannot report that the pod has ended, nor delete it"},
 			},
 			"state": {
 				{Variant: untold, Text: "The pod's containers run, and nothing has begun to stop them, though containerd and the shim respond"},
@@ -35,8 +36,9 @@ var KubeletDisconnected = &diagnose.Rule{
 			"The kubelet's process is neither stopped nor blocked, and its port completes a TLS handshake",
 			"{state}",
 		},
-		First: "on the node: journalctl -u kubelet -n 50 (x509 or Unauthorized: its certificate; timeout: the network)",
-		Avoid: "out-of-service taint (containers still run)",
+		First: "on the node: if the kubelet's log (journalctl -u kubelet) has x509 or Unauthorized: follow Fix (see More). " +
+			"If not: ask the network team",
+		Avoid: "the out-of-service taint (containers still run)",
 		Meaning: "The kubelet watches the API server for deletions, and writes there what it has done. Without that its pods run on as they were. " +
 			"After some 50 seconds the node controller makes the Node's condition Ready Unknown (reason NodeStatusUnknown). " +
 			"Five minutes later it deletes the node's pods, which stay Terminating. " +

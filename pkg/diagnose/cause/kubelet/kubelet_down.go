@@ -21,11 +21,12 @@ var KubeletDown = &diagnose.Rule{
 		Layer:     "kubelet",
 		WholeNode: true,
 		Title:     "the node's kubelet does not run",
-		Message:   "the kubelet {how}, so no pod terminates",
+		Who:       diagnose.ByNode, NotApp: true,
+		Message: "the kubelet {how}, so no pod terminates",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: diagnose.Stopped, Text: "({comm}, PID {pid}) is paused (SIGSTOP or similar)"},
-				{Variant: restarts, Text: "keeps exiting: it has never been seen running for a full minute since {since}"},
+				{Variant: restarts, Text: "keeps exiting: never seen running for a full minute since {since}"},
 				{Text: "has not been running since {since}"},
 			},
 			"proof": {
@@ -36,8 +37,9 @@ var KubeletDown = &diagnose.Rule{
 			},
 			"units": {units},
 		},
-		Seen:  []string{"{proof}", "Without the kubelet no pod of the node is stopped, unmounted or removed; its containers keep running"},
-		First: "on the node: journalctl -u kubelet -n 100 shows why it exited; then systemctl start kubelet (containers keep running)",
+		Seen: []string{"{proof}", "Without the kubelet no pod of the node is stopped, unmounted or removed; its containers keep running"},
+		First: "ask your team if maintenance stopped the kubelet. If not, on the node, as root: systemctl start kubelet. " +
+			"If it exits again: read its log",
 		Avoid: "a reboot (ends all pods of the node)",
 		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and sends the API " +
 			"server the delete with grace period 0. " +
@@ -62,7 +64,7 @@ var KubeletDown = &diagnose.Rule{
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
 			Meaning: "The kubelet's process is stopped: it received SIGSTOP.",
-			First:   "ask who stopped it, then resume it, on the node: {continue}",
+			First:   "unless maintenance paused the kubelet, on the node, as root: {continue}",
 			Remedy: "Find out who or what stopped the kubelet: it may be maintenance of the node. Then, on the node: {continue}. The " +
 				"kubelet then resumes where it was.",
 		}, {
@@ -71,7 +73,8 @@ var KubeletDown = &diagnose.Rule{
 				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for " +
 				"bootstrap-kubelet.conf). " +
 				"Elsewhere it may run, and KubeletDisconnected is reported.",
-			First: "on the node: journalctl -u kubelet -n 50 shows why it exits (bootstrap-kubelet.conf: its client certificate has expired)",
+			First: "on the node: if the kubelet's log (journalctl -u kubelet) names bootstrap-kubelet.conf: follow Fix (see More). " +
+				"If not: ask who last changed the kubelet",
 			Remedy: "On the node: journalctl -u kubelet -n 50 shows why it exits. {units}. " +
 				"If the log names bootstrap-kubelet.conf, the kubelet's client certificate has expired or is missing. " +
 				"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem shows when it expires. With kubeadm, on a control plane node: " +

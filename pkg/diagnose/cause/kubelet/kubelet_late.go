@@ -34,7 +34,8 @@ var KubeletLate = &diagnose.Rule{
 		Layer:     "kubelet",
 		WholeNode: true,
 		Title:     "the kubelet has not begun to stop the pod",
-		Message:   "the kubelet has not begun to stop the pod (status.observedGeneration){why}",
+		Who:       diagnose.ByNode, NotApp: true,
+		Message: "the kubelet has not begun to stop the pod{why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
 				{Variant: throttled, Text: ": the CPU limit of its cgroup {group} ({cpulimit}) throttles it"},
@@ -53,8 +54,9 @@ var KubeletLate = &diagnose.Rule{
 			},
 			"units": {units},
 			"ease": {
-				{Variant: ownGroup, Text: "top shows which process in the kubelet's own cgroup uses the CPU; end that one, not the kubelet's unit"},
-				{Text: "top shows what uses the CPU; limit or end that"},
+				{Variant: ownGroup, Text: "top shows which process of the kubelet's cgroup uses the CPU. If mkfs or fsck: wait for its end. " +
+					"If another: ask its owner before ending it"},
+				{Text: "top shows which program uses the CPU, and cat /proc/PID/cgroup whose it is. Ask that owner to limit or end the program"},
 			},
 			"find": {
 				{Variant: ownGroup, Text: "Find the process in the kubelet's own cgroup that uses it up: on the node, top. The kubelet has started it, as it does " +
@@ -67,8 +69,9 @@ var KubeletLate = &diagnose.Rule{
 			"The pod's metadata.generation is newer than its status.observedGeneration",
 			"{proof}",
 		},
-		First: "on the node: journalctl -u kubelet | grep {podnamespace}/{podname} | tail shows what it does instead",
-		Avoid: "a force delete (containers still run)",
+		First: "wait until 6 minutes after the deletion. If still stuck, on the node: search the kubelet's log for {podname} " +
+			"as Fix says (see More)",
+		Avoid: "a reboot (ends all pods of the node)",
 		Meaning: "A deletion raises the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon. " +
 			"Here that is an older one, though the grace period is over: the kubelet has not begun to stop the pod, and the stop signal has not been sent. " +
 			"The kubelet first completes what it has begun for this pod, such as stopping a container for its liveness probe with " +
@@ -95,21 +98,21 @@ var KubeletLate = &diagnose.Rule{
 			Name: throttled,
 			Meaning: "The CPU quota of the kubelet's cgroup, or of one above it, is used up in nearly every period, so the kubelet hardly " +
 				"runs.",
-			First: "on the node: raise the CPU limit of {group} (cpu.max; with systemd, CPUQuota= of its unit)",
+			First: "on the node, as root: raise the CPU limit of {group} as Fix says (see More). The kubelet then stops the pod",
 			Remedy: "On the node, raise or remove the CPU limit of {group}. With systemd: systemctl set-property UNIT CPUQuota= " +
 				"(UNIT: its last name, as kubelet.service; no value: no limit). " +
 				"Else write max into the group's cpu.max (cgroup v1: -1 into cpu.cfs_quota_us). The kubelet then stops the pod by itself; it needs no restart.",
 		}, {
 			Name:    starved,
 			Meaning: "Other processes leave no CPU time to the kubelet.",
-			First:   "on the node: {ease}. The kubelet then stops the pod by itself",
+			First:   "on the node: {ease}",
 			Remedy: "{find}. The kubelet then stops the pod by itself; it needs no restart. " +
 				"So that it does not happen again, reserve CPU for the system (kubeReserved and systemReserved of the kubelet).",
 		}, {
 			Name: watchLost,
 			Meaning: "The kubelet receives deletions over a watch of the API server. The watch no longer delivers, " +
 				"while the kubelet still renews its Lease, so the Node stays Ready.",
-			First: "on the node: systemctl restart kubelet (containers keep running)",
+			First: "on the node, as root: restart the kubelet (systemctl restart kubelet). The kubelet then stops the deleted pods",
 			Remedy: "On the node: systemctl restart kubelet. It lists its pods again and stops the deleted ones; containers keep running. {units}. " +
 				"If it happens again, look at what is between the kubelet and the API server: a load balancer, a proxy, conntrack.",
 		}},

@@ -32,18 +32,19 @@ var KubeletResourceExhausted = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "the kubelet lacks open files, disk space or write access",
+		Who:     diagnose.ByNode,
 		Message: "{short}, so the kubelet {what}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
 				{Variant: aVolume, Text: "cannot tear down volume {volumes}"},
 				{Variant: unwitnessed, Text: "does not complete the deletion, though all containers have exited"},
-				{Text: "cannot write its checkpoint (dra_manager_state) and complete the deletion"},
+				{Text: "cannot save its state and complete the deletion"},
 			},
 			"short": {
 				{Variant: evidence.Descriptors, Text: "{process} has reached its open file limit (RLIMIT_NOFILE {limit})"},
-				{Variant: evidence.Space, Text: "the file system of the kubelet's directory {dir} is full (size {size})"},
-				{Variant: evidence.Inodes, Text: "the file system of the kubelet's directory {dir} has no free inode (of {limit})"},
-				{Variant: evidence.ReadOnly, Text: "the file system of the kubelet's directory {dir} is read-only"},
+				{Variant: evidence.Space, Text: "on the node, the file system of {dir} is full (size {size})"},
+				{Variant: evidence.Inodes, Text: "on the node, the file system of {dir} has no free inode (of {limit})"},
+				{Variant: evidence.ReadOnly, Text: "on the node, the file system of {dir} is read-only"},
 				{Text: "the kubelet lacks a resource"},
 			},
 			"lack": {
@@ -57,14 +58,15 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				{Variant: aVolume, Text: "The kubelet's count of failed teardowns has increased since then, for the plugin of volume {volumes} " +
 					"(storage_operation_duration_seconds)"},
 				{Variant: unwitnessed, Text: "The kubelet's port has not responded for ten seconds or more, and nothing has changed about the pod for a minute"},
-				{Text: "Since then at least two of the kubelet's attempts to unprepare claims have failed, and none has succeeded (dra_operations_duration_seconds)"},
+				{Text: "Since then at least two of the kubelet's attempts to unprepare claims, which write its checkpoint (dra_manager_state), " +
+					"have failed, and none has succeeded (dra_operations_duration_seconds)"},
 			},
 			"du":      {{Text: "df {root}, then du -xh -d 3 of its mount point"}, {Text: "du -xh -d 3 of the mount point"}},
 			"inodes":  {{Text: "df {root}, then du -x --inodes -d 3 of its mount point"}, {Text: "du -x --inodes -d 3 of the mount point"}},
 			"findmnt": {{Text: "findmnt -T {root}"}, {Text: "findmnt"}},
 		},
 		Seen:  []string{"All containers of the pod have exited", "{lack}", "{effect}"},
-		First: "on the node: make room for the kubelet",
+		First: "on the node: make room as Fix says (see More). The kubelet retries within 15 seconds",
 		Meaning: "When the containers of a pod have ended, the kubelet writes a file: its checkpoint of resource claims " +
 			"(dra_manager_state). Only then does it write that they have ended. " +
 			"Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. The kubelet also tears " +
@@ -97,7 +99,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Meaning: "Each connection, watch and exec takes some of the kubelet's open files. A limit below some tens of thousands " +
 					"(LimitNOFILE of its unit) is too low for it. With a higher one something leaks. " +
 					"Probes of running pods fail too, and the kubelet restarts their containers, nodeagent's among them, which it then cannot start.",
-				First: "on the node: ls -l /proc/{pid}/fd shows the open files; then systemctl restart kubelet (containers keep running)",
+				First: "on the node, as root: save the output of ls -l /proc/{pid}/fd, then systemctl restart kubelet (containers keep running)",
+				Avoid: "a reboot (ends all pods of the node)",
 				Remedy: "On the node: ls -l /proc/{pid}/fd shows what {process} has open. Then restart it: systemctl restart kubelet. Containers keep running. " +
 					"Where the kubelet is part of another program, as of K3s, restart that program's unit. " +
 					"Without a restart: {raisefiles}. Choose a LIMIT above {limit}. " +
@@ -107,8 +110,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Name: evidence.Space,
 				Meaning: "The kubelet evicts pods before its disk is full (evictionHard), but evicted pods need the same file written. " +
 					"It does not stop what fills the disk faster than it checks, or what is not in its pods.",
-				First: "on the node: {du}; remove only files known to be unneeded",
-				Avoid: "rm in the kubelet's directory (pods' data)",
+				First: "on the node: {du}. If a pod's volume is biggest: ask the pod's owner to make room. If not: follow Fix (see More)",
+				Avoid: "rm in the kubelet's directory (has pods' data)",
 				Remedy: "On the node, find what fills the file system: {du}. Remove files known to be unneeded, such as old logs, or make the file system larger. " +
 					"What a running container has written: ask its owner, and remove it inside of the container with kubectl exec. " +
 					"What df counts and du does not show is in deleted files that are still open: find /proc/[0-9]*/fd -lname '*(deleted)'. The " +
@@ -120,8 +123,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Name: evidence.Inodes,
 				Meaning: "Each file and directory needs an inode. ext4 has a number of inodes that is set when it is made. Many small files use " +
 					"them up while there is space.",
-				First:  "on the node: {inodes}; remove only files known to be unneeded",
-				Avoid:  "rm in the kubelet's directory (pods' data)",
+				First:  "on the node: {inodes}. If a pod's volume has most: ask the pod's owner to remove unneeded files. If not: follow Fix (see More)",
+				Avoid:  "rm in the kubelet's directory (has pods' data)",
 				Remedy: "On the node, find where the files are: {inodes}. Remove files known to be unneeded. The kubelet retries within 15 seconds.",
 				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of running pods, with their data. " +
 					"Do not force-delete the pods of this node: their data stays on it, and so do their mounts.",
@@ -130,8 +133,9 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Name: evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). " +
 					"No pod of the node can be started, and no stop of a pod is completed.",
-				First: "on the node: dmesg | grep -iE 'read-?only|i/o error' shows why: a disk error, or a manual remount",
-				Avoid: "remount,rw after an error, unchecked (more damage)",
+				First: "on the node, as root: dmesg | grep -iE 'read-?only|i/o error'. If it prints an error: follow Fix (see More). " +
+					"If not: see More",
+				Avoid: "remount,rw after an error (more damage)",
 				Remedy: "On the node: dmesg | grep -iE 'read-?only|i/o error' shows why. " +
 					"After an error of the disk: ask the owners of this node's pods, then replace the disk or the node. " +
 					"After another error: ask these owners, then reboot the node, so that the file system is checked. " +

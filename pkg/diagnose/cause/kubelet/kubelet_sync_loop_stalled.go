@@ -34,19 +34,20 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 		Layer:     "kubelet",
 		WholeNode: true,
 		Title:     "the kubelet's main loop is stalled",
+		Who:       diagnose.ByNode,
 		Message:   "the kubelet's main loop is stalled, so it stops no pod: {why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
-				{Variant: notSeen, Text: "its health check (syncloop) has seen no round for at least five minutes. " +
-					"What blocks the loop is not visible, possibly a device plugin"},
-				{Text: "thread {thread} is blocked on {what} of a removed pod ({function})"},
+				{Variant: notSeen, Text: "its health check (syncloop) fails. The reason is not visible, possibly a device plugin"},
+				{Text: "it is blocked on {what}"},
 			},
 			"what": {
-				{Text: "volume {volume} ({fstype})"},
-				{Text: "the {fstype} volume mounted at {mountpoint}"},
+				{Text: "volume {volume} ({fstype}) of a removed pod"},
+				{Text: "the {fstype} volume of a removed pod, mounted at {mountpoint} on the node"},
 			},
 			"proof": {
-				{Variant: notSeen, Text: "The check syncloop of the kubelet's /healthz fails in readings ten seconds or more apart, while the Node is Ready"},
+				{Variant: notSeen, Text: "The check syncloop of the kubelet's /healthz fails (no round for at least five minutes) " +
+					"in readings ten seconds or more apart, while the Node is Ready"},
 				{Text: "The kubelet's thread {thread} has been blocked for 45 seconds or more in {syscall} ({function}) on {mountpoint}{from}. " +
 					"The API server has no pod with the UID in that path. The kubelet's main loop checks such leftovers"},
 			},
@@ -57,7 +58,8 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"{proof}",
 			"The pod is 45 seconds or more past its deadline, and the kubelet has done nothing about it",
 		},
-		First: "make {behind} respond again; the kubelet then resumes by itself and stops the pods",
+		First: "ask the storage team to make {behind} respond again. The kubelet then resumes by itself and stops the pods",
+		Avoid: "ls or df on that volume (hangs too)",
 		Meaning: "The kubelet receives deletions in its main loop. In between, the same loop looks at the directories of pods that are " +
 			"gone, to remove them. " +
 			"When something is mounted there whose server or daemon does not respond, the loop hangs. " +
@@ -91,7 +93,9 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 				"Before the loop starts a pod that needs devices, it requests them from a device plugin, and waits for the response " +
 				"without a limit. The plugin may be stopped, or hang itself. " +
 				"Pods keep running as they were: none is started, stopped or removed. The node stays Ready.",
-			First: "kubectl get pods -A --field-selector spec.nodeName={node},status.phase=Pending; check the plugin of the device such a pod requests",
+			First: "the kubectl command under Fix (see More; cluster rights) lists Pending pods. If one requests a device: ask its plugin's owner. " +
+				"If none: follow Fix",
+			Avoid: "ending the plugin unasked (rejects that pod)",
 			Remedy: "Find the pod that the kubelet waits to start: kubectl get pods -A --field-selector spec.nodeName={node},status.phase=Pending. " +
 				"It has a resource of a device plugin in its limits. On the node, find that plugin's process: ps -eo pid,stat,comm. " +
 				"If it is in state T, continue it. Else ask the plugin's owner, then end that process. The kubelet then resumes by itself. " +
@@ -102,8 +106,9 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			Name: fact.FamilyFUSE,
 			Meaning: "A FUSE daemon, such as that of a CSI driver, does not respond. A daemon that has exited cannot be started again for a " +
 				"mount that is there.",
-			First: "on the node: find that volume's FUSE daemon in ps -eo pid,stat,comm, and why it does not respond",
-			Avoid: "aborting the FUSE connection unasked (loses pending writes)",
+			First: "on the node: find the volume's FUSE daemon (ps -eo pid,stat,args). Ask its owner to resume (state T) or repair it. " +
+				"If none runs: ask the volume's users",
+			Avoid: "a FUSE abort before all users agree (loses writes)",
 			Remedy: "On the node: find the volume's FUSE daemon in ps -eo pid,stat,comm, and why it does not respond. " +
 				"If it cannot respond any more, ask the owners of all pods that use that file system. Then let its requests fail, on the node: " +
 				"{abort}. The kubelet then resumes by itself. " +

@@ -23,7 +23,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:     "kubelet",
 		Title:     "PLEG is not healthy: the kubelet cannot list containers",
-		Message:   "PLEG is not healthy: {listing} from containerd has failed {from} ({why}), so {so}",
+		Who:       diagnose.ByNode,
+		Message:   "PLEG is not healthy: {listing} has failed {from} ({why}), so {so}",
 		WholeNode: true,
 		Phrases: map[string][]diagnose.Choice{
 			"listing": {
@@ -33,8 +34,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 			},
 			"from": {{Text: "since {since}"}, {Text: "since the kubelet started"}},
 			"why": {
-				{Variant: tooLarge, Text: "list of all {list} > 16 MiB, usually through huge annotations"},
-				{Variant: listHangs, Text: "no response to a request for all {list}"},
+				{Variant: tooLarge, Text: "containerd's list of all {list} > 16 MiB"},
+				{Variant: listHangs, Text: "containerd: no response to a request for all {list}"},
 				{Text: "containerd responds to other requests"},
 			},
 			"so": {
@@ -58,7 +59,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 			"{answers}",
 			"{state}",
 		},
-		First: "on the node: journalctl -u kubelet | grep PLEG shows containerd's error",
+		First: "on the node: search the kubelet's log (journalctl -u kubelet) for 'PLEG': it has containerd's error. If none: search containerd's log",
+		Avoid: "restarting containerd unasked (can end all pods)",
 		Meaning: "Once a second, the kubelet requests all sandboxes and all containers of the node from containerd (pod lifecycle event " +
 			"generator, PLEG). " +
 			"Then it requests the status of each pod that has changed. Without a response, a pod's worker does not take its next step. " +
@@ -88,10 +90,9 @@ var PLEGUnhealthy = &diagnose.Rule{
 				Name: tooLarge,
 				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too. It may have no more than 16 MiB: " +
 					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
-				First: "rank pods by annotation size: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
-					"jq -r '.items[].metadata|[(.annotations|tostring|length),.namespace,.name]|@tsv' | sort -rn | head; ask the owner of the " +
-					"first whether that pod may go; how: see More",
-				Avoid: "restarting containerd or the kubelet (the list stays too large)",
+				First: "the kubectl command under Fix (see More; cluster rights) ranks pods by annotations. " +
+					"If the first pod's owner agrees, delete that pod as Fix says",
+				Avoid: "restarting containerd or kubelet (no effect)",
 				Remedy: "Find the pods with the largest annotations: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
 					"jq -r '.items[]|[(.metadata.annotations|tostring|length),.metadata.uid,.metadata.namespace,.metadata.name]|@tsv' | sort -rn | head. " +
 					"Ask the first pod's owner before you delete it. After the owner agrees, delete it, and on the node: " +
@@ -105,7 +106,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, " +
 					"so does each request for all containers. " +
 					"Three such requests in a row had no response, over " + fact.List.String() + ".",
-				First: "on the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads blocked on its disk; check that disk",
+				First: "on the node: ps -C containerd -L -o lwp,stat,wchan:30 | grep ' D'. If it prints a line: look for disk errors in dmesg. " +
+					"If not: follow Fix (see More)",
 				Remedy: "On the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads of containerd that are blocked on its disk. " +
 					"Check whether the disk of /var/lib/containerd works. " +
 					"If it does, save a goroutine dump, which is written to containerd's log: systemctl kill --kill-who=main -s USR1 containerd. " +

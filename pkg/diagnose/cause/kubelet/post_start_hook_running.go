@@ -18,12 +18,13 @@ var PostStartHookRunning = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a postStart hook does not end",
+		Who:     diagnose.ByApp,
 		Message: "container {container}: its postStart hook {what}. The kubelet stops the pod only after the hook",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
 				{Variant: sleeps, Text: "sleeps until {until} (sleep of {sleep})"},
 				{Variant: requests, Text: "(HTTP request to port {port} of the pod) has had no response since {since}"},
-				{Variant: left, Text: "has exited, but {program} (PID {pid} on the node), started by it at {since}, holds its output open"},
+				{Variant: left, Text: "has exited, but {program} (PID {pid} on the node), started by it, holds its output open"},
 				{Text: "{program} (PID {pid} on the node) has been running since {since}"},
 			},
 			"proof": {
@@ -32,13 +33,19 @@ var PostStartHookRunning = &diagnose.Rule{
 				{Variant: left, Text: "{program} (PID {pid}) has run in the container since {since}, as an orphan in a process group without a leader"},
 				{Text: "{program} (PID {pid}) was started by the container's shim at {since}, right after the container's first process"},
 			},
+			"first": {
+				{Variant: left, Text: "if {program} is no longer needed, ask the node admin to end it (SIGTERM command under Fix, see More). If unsure: wait"},
+				{Text: "see in the hook's command what it waits for, and provide that. If you cannot: ask the node admin to end the hook " +
+					"(SIGTERM command under Fix, see More)"},
+			},
 			"end": {{Variant: left, Text: "{terminate}"}, {Text: "{terminategroup}"}},
 		},
 		Seen: []string{
 			"{proof}",
 			"The kubelet has not reported container {container} as running, and no container of the pod has been sent its stop signal",
 		},
-		First: "ask the pod's owner, then end the hook on the node: {end}",
+		First: "{first}",
+		Avoid: "killing the main program (not asked to stop yet)",
 		Meaning: "The kubelet runs the postStart hook of a container right after its start, and waits for the hook's end. " +
 			"Until then it does nothing else for the pod. " +
 			"containerd reports the end of a hook only when everything that holds its output has ended, too. " +
@@ -71,9 +78,10 @@ var PostStartHookRunning = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: sleeps,
+				Who:  diagnose.ByApp, Ends: true,
 				Meaning: "The hook is a sleep of the kubelet, which may be as long as terminationGracePeriodSeconds. " +
 					"It outlasts the grace period of a deletion that requests a shorter one.",
-				First: "nothing now: the sleep ends by itself, and the kubelet then stops the pod",
+				First: "nothing now: the kubelet stops the pod when the sleep ends. Before the next deletion, shorten the hook's sleep",
 				Remedy: "Wait: the sleep ends by itself at {until}, and the kubelet then stops the pod. The grace period begins then. " +
 					"For the future: shorten the hook's sleep if that is too late.",
 			},
@@ -81,7 +89,7 @@ var PostStartHookRunning = &diagnose.Rule{
 				Name: requests,
 				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod, without a time limit. Any response ends it, whatever " +
 					"its status is.",
-				First: "find out why nothing responds on port {port} of the pod; any HTTP response ends the hook",
+				First: "kubectl logs may show why port {port} of the pod does not respond; any HTTP response ends the hook. If not: debug the program",
 				Remedy: "Find out why nothing responds on port {port} of the pod. Any response ends the hook, whatever its status. " +
 					"So does the exit of the program that accepted the connection. The kubelet then stops the pod. " +
 					"For the future: let it respond in time, or use an exec hook with a time limit.",

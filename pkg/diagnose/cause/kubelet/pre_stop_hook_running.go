@@ -31,21 +31,22 @@ var PreStopHookRunning = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a preStop hook uses up the grace period",
+		Who:     diagnose.ByApp,
 		Message: "container {container}: its preStop hook {what}{outcome}",
 		Quiet:   true,
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
-				{Variant: sleeps, Text: "(sleep of {sleep}) {runs}"},
+				{Variant: sleeps, Text: "(sleep of {sleep}){runs}"},
 				{Variant: requests, Text: "(HTTP request to port {port} of the pod) {answered}"},
-				{Text: "{program} (PID {pid} on the node) {runs}"},
+				{Text: "{program} (PID {pid} on the node){runs}"},
 			},
-			"runs":     {{Variant: diagnose.Gone, Text: "ran from {since}"}, {Text: "has been running since {since}"}},
-			"answered": {{Variant: diagnose.Gone, Text: "had no response from {since}"}, {Text: "has had no response since {since}"}},
+			"runs":     {{Variant: diagnose.Gone, Text: ""}, {Text: " has been running since {since}"}},
+			"answered": {{Variant: diagnose.Gone, Text: "had no response and"}, {Text: "has had no response since {since}"}},
 			"outcome": {
-				{Variant: endedBySignal, Text: " and used up the grace period of {grace}. {signal} came only then, and the program exited at {ended}"},
-				{Variant: diagnose.Gone, Text: " and used up the grace period of {grace}. " +
-					"{signal} came only then, two seconds before SIGKILL killed the program at {ended}"},
-				{Text: ". The kubelet sends {signal} only after the hook; SIGKILL comes at {deadline}"},
+				{Variant: endedBySignal, Text: " used up the grace period of {grace}, so {signal} came only then, and the program exited at {ended}"},
+				{Variant: diagnose.Gone, Text: " used up the grace period of {grace}. " +
+					"{signal} came only two seconds before SIGKILL killed the program at {ended}"},
+				{Text: ". {signal} comes only after the hook; SIGKILL comes at {deadline}"},
 			},
 			"proof": {
 				{Variant: sleeps, Text: "The container's specification has a preStop sleep of {sleep}, and the pod was deleted at {since}"},
@@ -62,24 +63,25 @@ var PreStopHookRunning = &diagnose.Rule{
 				"hook gives up what it waits for."}},
 			"asked": {{Variant: diagnose.Gone, Text: " The hook itself may have asked the program to stop earlier."}, {Text: ""}},
 			"shorten": {
-				{Variant: sleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above it"},
-				{Variant: onlySleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above it"},
+				{Variant: sleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above the sleep plus the time the program needs"},
+				{Variant: onlySleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above the sleep plus the time the program needs"},
 				{Variant: requests, Text: "let port {port} respond in time or raise terminationGracePeriodSeconds"},
 				{Text: "let the hook give up in time (timeout(1)) or raise terminationGracePeriodSeconds"},
 			},
 			"first": {
 				{Variant: diagnose.Gone, Text: "nothing now; before the next deletion, {shorten}"},
-				{Variant: sleeps, Text: "nothing now: the sleep ends by itself or at the deadline. Before the next deletion, {shorten}"},
-				{Variant: requests, Text: "find out why nothing responds on port {port} of the pod; any HTTP response ends the hook"},
-				{Text: "nothing has to be done; to end the hook sooner, ask the pod's owner and see More"},
+				{Variant: requests, Text: "nothing now: the pod ends by itself. To end the hook sooner: kubectl logs may show why port {port} does not " +
+					"respond; any HTTP response ends it"},
+				{Text: "nothing now: the pod ends by itself. Before the next deletion, {shorten}"},
 			},
 			"ask": {
 				{Variant: onlySleeps, Text: ""},
 				{Text: "Ask the pod's owner what the hook waits for: it may do so on purpose, as for a quorum. " +
 					"If it waits for the program, the program's shutdown takes too long.{asked} "},
 			},
-			"calm": {{Variant: diagnose.Gone, Text: ""}, {Text: "Nothing is broken. "}},
-			"harm": {{Variant: diagnose.Gone, Text: ""}, {Text: "a force delete or a shorter grace period (loses unsaved data)"}},
+			"suffices": {{Variant: onlySleeps, Text: ""}, {Text: ": it must suffice for the hook and the program"}},
+			"calm":     {{Variant: diagnose.Gone, Text: ""}, {Text: "Nothing is broken. "}},
+			"harm":     {{Variant: diagnose.Gone, Text: ""}, {Text: "a force delete (may lose unsaved data)"}},
 		},
 		Seen:  []string{"{proof}"},
 		First: "{first}",
@@ -113,7 +115,7 @@ var PreStopHookRunning = &diagnose.Rule{
 				"for it.",
 		},
 		Remedy: "{calm}{ask}" +
-			"{end}Before the next deletion, {shorten}: it must suffice for the hook and the program.",
+			"{end}Before the next deletion, {shorten}{suffices}.",
 		Danger: "{killed}.{ending} A shorter grace period or a force delete makes that worse.",
 		Families: []diagnose.Family{
 			{
@@ -121,7 +123,7 @@ var PreStopHookRunning = &diagnose.Rule{
 				Meaning: "The hook is a sleep of the kubelet that leaves two seconds of the grace period or less. " +
 					"The API server accepts a sleep that is as long as terminationGracePeriodSeconds, and a deletion may request a shorter " +
 					"grace period.",
-				Remedy: "{calm}Before the next deletion, {shorten}: the program needs time after the sleep.",
+				Remedy: "{calm}Before the next deletion, {shorten}.",
 			},
 			{
 				Name: requests,

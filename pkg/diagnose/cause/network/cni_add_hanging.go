@@ -2,6 +2,7 @@ package network
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -10,6 +11,10 @@ import (
 
 // began is the variant of CNIAddHanging for a pod that has run before: its sandbox is re-created.
 const began = "Began"
+
+// setupTimeout is when the kubelet gives up on a sandbox: after twice runtimeRequestTimeout, which is two minutes by default (RunPodSandbox,
+// pkg/kubelet/cri/remote/remote_runtime.go). It has asked for the sandbox before containerd started the plugin.
+const setupTimeout = 4 * time.Minute
 
 // CNIAddHanging is a CNI plugin that does not return from ADD. The pod was deleted while its sandbox
 // was being created, which the kubelet completes before it handles the deletion.
@@ -23,22 +28,25 @@ var CNIAddHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "network",
 		Title: "a CNI plugin does not return from ADD (network setup)",
-		Message: "the pod was deleted during its network setup: CNI plugin {process} has not returned from ADD since {since}. " +
-			"The kubelet gives up after 4m (default); the pod then terminates",
+		Who:   diagnose.ByNetwork, NotApp: true, Ends: true,
+		Message: "network setup hangs: CNI plugin {process} has not returned from ADD since {since}. " +
+			"The kubelet gives up after 4m (default), by {until}; the pod then ends",
 		Phrases: map[string][]diagnose.Choice{
 			"runs": {
 				{Variant: began, Text: "No program of the pod runs: its sandbox is being re-created"},
 				{Text: "No program of the pod has run yet"},
 			},
 			"waits": waits,
+			"bring": bring,
 		},
 		Seen: []string{
+			"The pod was deleted during its network setup",
 			"containerd started {process} at {since} with CNI_COMMAND=ADD and this pod's UID",
 			"{waits}",
 			"{runs}",
 		},
-		First: "wait that long. Still stuck: check the CNI daemon's pod: kubectl get pods -A --field-selector spec.nodeName={node}",
-		Avoid: "deleting the pod's netns or /var/lib/cni files (address leaks)",
+		First: "wait until {until}. If still stuck: {bring}",
+		Avoid: "deleting the pod's netns or /var/lib/cni (IP leaks)",
 		Meaning: "Before containerd starts a pod's sandbox, it runs each CNI plugin of the network, one after the other. " +
 			"Most plugins call their daemon on the node, or take a lock that all of them share. " +
 			"The kubelet completes a start before it handles the deletion. After four minutes it gives up, and the pod terminates. " +
@@ -66,6 +74,8 @@ var CNIAddHanging = &diagnose.Rule{
 		}
 		found := hanging(p, p.NetworkSetup, fact.Plugin.With(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
 		for i := range found.Found {
+			o := &found.Found[i].Objects
+			o.Until = o.Since.Add(setupTimeout)
 			// containerd may not know the containers that ran any more, as after crictl rmp.
 			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 				return c.ID != "" && (c.Kind != evidence.Sandbox || c.State != evidence.StateCreated) || c.Exit != nil

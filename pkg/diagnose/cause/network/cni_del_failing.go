@@ -15,14 +15,18 @@ const (
 	terminating = "DaemonTerminating"
 )
 
+// ifWell is what is done about a plugin that fails where its daemon's pod is well, or has none.
+const ifWell = ". If Ready or none: ask the plugin's owner about the error"
+
 // CNIDelFailing is a CNI plugin that fails at DEL again and again.
 var CNIDelFailing = &diagnose.Rule{
 	Cause:  "CNIDelFailing",
 	Phases: phases,
 	Needs:  needs,
 	Doc: diagnose.Doc{
-		Layer:   "network",
-		Title:   "a CNI plugin fails to tear down the pod's network",
+		Layer: "network",
+		Title: "a CNI plugin fails to tear down the pod's network",
+		Who:   diagnose.ByNetwork, NotApp: true,
 		Message: "the pod's network cannot be torn down: {who} (CNI DEL): {error}{its}",
 		Phrases: map[string][]diagnose.Choice{"who": {
 			{Variant: missing, Text: "the program of CNI plugin {plugin} is missing"},
@@ -36,16 +40,17 @@ var CNIDelFailing = &diagnose.Rule{
 			{Text: ". Its pod on this node, {daemon}, is not ready"},
 			{Text: ""},
 		}, "bring": {
-			{Variant: terminating, Text: "find out why the plugin's pod {daemon} on this node is terminating, and bring it back"},
-			{Text: "bring the plugin's pod {daemon} on this node back to Ready"},
-			{Text: "find the CNI daemon's pod and get it running: kubectl get pods -A --field-selector spec.nodeName={node}"},
+			{Variant: terminating, Text: "describe the plugin's pod {daemon} (cluster rights): its Events show what holds it. " +
+				"If its DaemonSet was deleted: apply it again"},
+			{Text: "describe the plugin's pod {daemon} (cluster rights): its Events and its log show what to repair"},
+			{Text: itsPodHere + ifWell}, {Text: itsPod + ifWell},
 		}},
 		Seen: []string{
 			"The kubelet has reported this error at least twice since the deletion, over eight seconds or more (Event FailedKillPod)",
 			"The sandbox has exited, no process of the pod's containers is left, and containerd records all of them as exited",
 		},
 		First: "{bring}",
-		Avoid: "deleting the pod's netns or /var/lib/cni files (address conflicts)",
+		Avoid: "deleting the pod's netns or /var/lib/cni (IP conflicts)",
 		Meaning: "Before the pod's sandbox is removed, containerd calls each CNI plugin of the network to undo what it did. " +
 			"Most plugins call their daemon on the node (calico-node, cilium, aws-node, multus). " +
 			"They fail when it is down, or no longer allowed to talk to the API server. " +
@@ -69,7 +74,7 @@ var CNIDelFailing = &diagnose.Rule{
 			Name: missing,
 			Meaning: "The network's configuration names a plugin whose program is not in containerd's directory for plugins. " +
 				"It was removed or renamed, for example by an upgrade of the network or of the node.",
-			First: "on the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it",
+			First: "on the node, as root: put {plugin} back into the directory that the error names. The network's DaemonSet or a package has it",
 			Remedy: "On the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it. The kubelet " +
 				"retries every few seconds, and its next try succeeds.",
 		}, {
@@ -77,7 +82,8 @@ var CNIDelFailing = &diagnose.Rule{
 			Meaning: "containerd has found the plugin's program, but could not start it. " +
 				"containerd has reached a limit on processes or on open files, or the file is damaged or cannot be executed. " +
 				"The plugin has done nothing.",
-			First: "on the node: systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits; raise the exhausted one",
+			First: "if 'too many open files' or 'resource temporarily unavailable': raise that limit of containerd (Fix, see More). " +
+				"If not: reinstall the plugin",
 			Avoid: "restarting containerd now (it may not start)",
 			Remedy: "On the node: read the error. \"resource temporarily unavailable\" is a limit on processes: of containerd's cgroup " +
 				"(TasksMax of its unit), or of the node (kernel.pid_max, kernel.threads-max). " +

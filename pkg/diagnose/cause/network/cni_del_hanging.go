@@ -17,17 +17,18 @@ var CNIDelHanging = &diagnose.Rule{
 	Phases: phases,
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
 	Doc: diagnose.Doc{
-		Layer:   "network",
-		Title:   "a CNI plugin does not return from DEL (network teardown)",
+		Layer: "network",
+		Title: "a CNI plugin does not return from DEL (network teardown)",
+		Who:   diagnose.ByNetwork, NotApp: true,
 		Message: "the pod's network is not torn down: CNI plugin {process} has not returned from DEL since {since}",
-		Phrases: map[string][]diagnose.Choice{"waits": waits},
+		Phrases: map[string][]diagnose.Choice{"waits": waits, "bring": bring},
 		Seen: []string{
 			"containerd started {process} at {since} with CNI_COMMAND=DEL and this pod's sandbox",
 			"{waits}",
 			"No process of the pod's containers is left",
 		},
-		First: "on the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows what it waits for; check its daemon's pod on this node",
-		Avoid: "deleting the pod's netns or /var/lib/cni files (address conflicts)",
+		First: "{bring}",
+		Avoid: "deleting the pod's netns or /var/lib/cni (IP conflicts)",
 		Meaning: "Before the pod's sandbox is removed, containerd calls each CNI plugin of the network to undo what it did. " +
 			"Most plugins call their daemon on the node, or take a lock that all of them share. " +
 			"After two minutes the kubelet gives up and tries again, and containerd starts the plugin again.",

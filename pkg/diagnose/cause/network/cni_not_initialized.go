@@ -12,16 +12,18 @@ var CNINotInitialized = &diagnose.Rule{
 	Phases: phases,
 	Needs:  needs,
 	Doc: diagnose.Doc{
-		Layer:   "network",
-		Title:   "containerd has no CNI configuration to tear down the network",
+		Layer: "network",
+		Title: "containerd has no CNI configuration to tear down the network",
+		Who:   diagnose.ByNetwork, NotApp: true,
 		Message: "the pod's network cannot be torn down: containerd has no CNI configuration ({error})",
 		Seen: []string{
 			"The kubelet has reported {error} at least twice since the deletion, over eight seconds or more (Event FailedKillPod)",
 			"containerd reports that its network is not ready (NetworkReady of the CRI)",
 			"No process of the pod's containers is left",
 		},
-		First: "on the node: ls /etc/cni/net.d; bring the network's DaemonSet back to this node, which writes its configuration there",
-		Avoid: "another network's configuration there (the address stays taken)",
+		First: "get the network's DaemonSet pod on this node Ready (kubectl get ds -A; cluster rights). " +
+			"If removed: install the same again. If Ready: use Fix (see More)",
+		Avoid: "another network's file in /etc/cni/net.d (IP leaks)",
 		Meaning: "containerd tears down a pod's network with the configuration that is then in /etc/cni/net.d. " +
 			"Without one, pods with their own network can neither terminate nor start on this node. " +
 			"The usual reason: the network's DaemonSet was removed before the pods, or its pod removes the configuration when it exits.",

@@ -20,6 +20,19 @@ var waits = []diagnose.Choice{
 	{Text: "What the plugin waits for is not known"},
 }
 
+// bring are the wordings for the first step about a plugin that hangs.
+var bring = []diagnose.Choice{{Text: itsPodHere + ifReady}, {Text: itsPod + ifReady}}
+
+// ifReady is what is done where that pod is well.
+const ifReady = ". If Ready: use Fix (see More)"
+
+// What is done about the pod of a plugin's daemon, with and without the node's name.
+const (
+	itsPod     = "if the CNI pod (such as calico-node) of this node is not Ready, repair what its log shows"
+	itsPodHere = "kubectl get pods -A --field-selector spec.nodeName={node} (cluster rights): if the CNI pod (such as calico-node) is not Ready, " +
+		"repair what its log shows"
+)
+
 // hanging returns the finding of the first plugin that counts and has not returned for that long.
 // For the others that are slow, it returns until when they are not reported to hang.
 func hanging(p *fact.View, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) diagnose.Result {

@@ -16,7 +16,8 @@ var ContainerdDown = &diagnose.Rule{
 		Layer:     "runtime",
 		WholeNode: true,
 		Title:     "containerd is down: nothing listens on its socket",
-		Message:   "{how}",
+		Who:       diagnose.ByNode, NotApp: true,
+		Message: "{how}",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: restarts, Text: "containerd keeps exiting: since {since} it was never seen up for a whole minute. The kubelet's stop requests are lost"},
@@ -43,9 +44,10 @@ var ContainerdDown = &diagnose.Rule{
 			"Inferred for Restarts: that the pod waits for it. This family is not reported if the pod's processes have been killed.",
 			"Not reported if containerd accepts requests and does not respond: that is ContainerdHung.",
 		},
-		Seen:  []string{"{seen}"},
-		First: "on the node: journalctl -u containerd -n 100 says why it exited; repair that, then systemctl start containerd",
-		Avoid: "killing shims or rebooting (both end running containers)",
+		Seen: []string{"{seen}"},
+		First: "on the node, as root: if containerd's log (journalctl -u containerd) shows an error, repair it. " +
+			"Then start containerd (K3s, RKE2: their unit)",
+		Avoid: "killing shims or rebooting (ends containers)",
 		Remedy: "On the node: systemctl status containerd and journalctl -u containerd -n 100 say why it exited. Repair that. Then systemctl start containerd. " +
 			"Containers keep running while it starts, and the kubelet then stops the pod. " + otherUnit,
 		Danger: "Do not kill containerd-shim processes: that ends their containers. Do not reboot the node: that ends all its pods. " +
@@ -54,7 +56,8 @@ var ContainerdDown = &diagnose.Rule{
 			Name: restarts,
 			Meaning: "Something makes containerd exit soon after each start, and it is restarted again and again. The kubelet's requests are lost each " +
 				"time. A stop that waits for the grace period begins again, and may never reach SIGKILL.",
-			First: "on the node: journalctl -u containerd -n 200 says why it exits (panic, configuration, database, out of memory); repair that",
+			First: "on the node: repair the last error before an exit in containerd's log (journalctl -u containerd). " +
+				"If no error: dmesg | grep -i oom",
 			Remedy: "On the node: journalctl -u containerd -n 200 says why it exits, for example a panic, or an error in its configuration or database. " +
 				"journalctl -k shows whether the kernel killed it for lack of memory. " +
 				"systemctl show -p Result,NRestarts,MemoryMax,RuntimeMaxUSec containerd shows whether systemd ends it. " +
@@ -64,7 +67,8 @@ var ContainerdDown = &diagnose.Rule{
 			Name: notListening,
 			Meaning: "containerd has a process that does not listen. It exits and is restarted again and again, or its start waits for something, such " +
 				"as the lock of its metadata database.",
-			First: "on the node: journalctl -u containerd -n 100 shows why it exits or what its start waits for; repair that",
+			First: "on the node: containerd's log (journalctl -u containerd) shows what keeps it from starting: repair that. " +
+				"If not: Fix (see More)",
 			Remedy: "On the node: journalctl -u containerd -n 100 shows whether containerd keeps exiting, and why, or what its start waits for. Repair that. " +
 				"Check for a second containerd with the same root directory: it holds the lock of the metadata database. " +
 				"ps -C containerd -o pid,ppid,lstart lists both, and no shims. " +

@@ -14,11 +14,12 @@ var ContainerdHung = &diagnose.Rule{
 		Layer:     "runtime",
 		WholeNode: true,
 		Title:     "containerd accepts connections but does not respond",
-		Message:   "{how}. The kubelet can stop no container",
+		Who:       diagnose.ByNode, NotApp: true,
+		Message: "{how}. The kubelet can stop no container",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: diagnose.Stopped, Text: "containerd (PID {pid}) is paused (SIGSTOP or similar) and has not responded since {since}"},
-				{Variant: blocked, Text: "containerd (PID {pid}) has not responded since {since}: its main thread is in uninterruptible sleep (D state)"},
+				{Variant: blocked, Text: "containerd (PID {pid}) has not responded since {since}: its main thread hangs in the kernel (D state)"},
 				{Text: "containerd (PID {pid}) accepts connections but has not responded since {since}"},
 				{Text: "containerd accepts connections but has not responded since {since}"},
 			},
@@ -43,9 +44,9 @@ var ContainerdHung = &diagnose.Rule{
 			"Not reported if only a single shim hangs: containerd itself then still responds (ShimHung).",
 		},
 		Seen: []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
-		First: "on the node: {save} (goroutine dump, into its log). Then, if systemctl show -p KillMode containerd prints " +
-			"KillMode=process: systemctl restart containerd",
-		Avoid: "restarting it unless KillMode=process",
+		First: "on the node, as root: save the dump and do the check under Fix (see More). If it passes, restart containerd. " +
+			"If not, ask all pods' owners first",
+		Avoid: "restarting containerd before that check (can end all pods)",
 		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {save}. " +
 			"Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
 			"Containers then keep running through the restart. If it hangs again, report the dump to the maintainers of containerd.",
@@ -56,7 +57,8 @@ var ContainerdHung = &diagnose.Rule{
 			{
 				Name:    diagnose.Stopped,
 				Meaning: "containerd's process is stopped: a user or a program sent it SIGSTOP.",
-				First:   "resume containerd, on the node: {continue}",
+				First:   resumes,
+				Avoid:   "restarting containerd (can end all pods)",
 				Remedy:  "On the node: {continue}. containerd resumes immediately, and the kubelet then stops the pod. Then find out who stopped it.",
 				Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. " +
 					"Do not kill containerd-shim processes: that ends their containers. Do not reboot the node: that ends all its pods. " +
@@ -65,7 +67,9 @@ var ContainerdHung = &diagnose.Rule{
 			{
 				Name:    blocked,
 				Meaning: "containerd's main thread is in uninterruptible sleep (D state). As a rule, its own storage does not respond.",
-				First:   "on the node: check the storage of containerd's root directory (dmesg, iostat -x 1), and repair it; a restart cannot end D state",
+				First: "on the node: if dmesg or iostat -x 1 shows that containerd's disk hangs, ask the storage team to repair it. " +
+					"If not: Fix (see More)",
+				Avoid: "restarting containerd (no help, can end all pods)",
 				Remedy: "On the node: repair the storage of containerd's root directory (dmesg and iostat -x 1 show its errors and load). " +
 					"The thread sleeps in {function}. If that is a fanotify function, a permission listener (antivirus, EDR) has not responded: restart that listener. " +
 					"Restarting containerd cannot end a process in D state.",

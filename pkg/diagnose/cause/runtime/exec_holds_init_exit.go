@@ -20,7 +20,8 @@ var ExecHoldsInitExit = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process started by an exec outlives its container",
-		Message: "container {container} has exited, but the shim waits for {process}, an exec in it that still runs outside the pod{more}",
+		Who:     diagnose.ByApp,
+		Message: "container {container} has exited, but {process}, from an exec in it (perhaps kubectl exec), still runs outside the pod{more}",
 		Phrases: map[string][]diagnose.Choice{
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
 		},
@@ -43,8 +44,9 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			"containerd and the shim say that container {container} runs, but its first process is gone and its cgroup is empty",
 			"{process} is a child of the shim in cgroup {cgroup}, outside the pod, and writes to a pipe of the shim",
 		},
-		First: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it",
-		Avoid: "killing the shim (ends other containers)",
+		First: "leave your kubectl exec sessions. If still stuck, ask the node admin whose {comm} is " +
+			"(cat /proc/{pid}/cgroup), then that owner to stop it",
+		Avoid: "ending {comm} unasked (may be a user's session)",
 		Remedy: "On the node: find out what {process} does, and whose it is. " +
 			"It probably comes from kubectl exec, a probe or a hook. Ask its owner to end it, or once the owner agrees: {terminate}. " +
 			"The pod terminates when all processes like it have exited.",

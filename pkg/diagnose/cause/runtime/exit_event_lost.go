@@ -32,8 +32,9 @@ var ExitEventLost = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
 	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
-		Layer:   "runtime",
-		Title:   "containerd still records an exited container as running",
+		Layer: "runtime",
+		Title: "containerd still records an exited container as running",
+		Who:   diagnose.ByNode, NotApp: true,
 		Message: "{what} has exited, but containerd still records it as running{shim}",
 		Phrases: map[string][]diagnose.Choice{
 			"what":   {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
@@ -42,8 +43,9 @@ var ExitEventLost = &diagnose.Rule{
 				{Variant: aboutSandbox, Text: "journalctl -u containerd | grep -E 'handle sandbox exit|stop sandbox'"},
 				{Text: "journalctl -u containerd | grep 'handle container TaskExit'"},
 			},
+			"logged": {{Variant: aboutSandbox, Text: "'handle sandbox exit' or 'stop sandbox'"}, {Text: "'handle container TaskExit'"}},
 			"shim": {
-				{Variant: shimBlocked, Text: ", and so does its shim (PID {pid}). Thread {thread} of the shim is in D state ({function})"},
+				{Variant: shimBlocked, Text: ", and so does its shim (PID {pid}). A thread of the shim hangs in the kernel (D state)"},
 				{Variant: shimDenies, Text: ", and so does its shim (PID {pid})"},
 				{Variant: taskGone, Text: ", though it has no task for it"},
 				{Text: ", although its shim (PID {pid}) says stopped"},
@@ -55,10 +57,10 @@ var ExitEventLost = &diagnose.Rule{
 				{Text: "The shim (PID {pid}) says stopped"},
 			},
 			"look": {
-				{Variant: shimBlocked, Text: "repair what thread {thread} waits for (cat /proc/{thread}/stack); for fanotify, restart the antivirus or EDR"},
-				{Variant: endable, Text: "if ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows no runc and no D: " +
-					"{kill} (the shim; SIGKILL for its containers)"},
-				{Text: "ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} lists the shim's children; a hung runc or exec there is the cause"},
+				{Variant: shimBlocked, Text: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack. " +
+					"If it shows fanotify, have the antivirus or EDR restarted. If not: Fix (see More)"},
+				{Variant: endable, Text: runcOrEnd},
+				{Text: runcOrSave},
 			},
 			"waited": {
 				{Variant: shimBlocked, Text: "repair what the shim's thread {thread} waits for in {function}; cat /proc/{thread}/stack shows it. " +
@@ -101,9 +103,10 @@ var ExitEventLost = &diagnose.Rule{
 				"output: /var/log/pods is on a slow disk, or a kubectl attach does not read.",
 			"Not reported for a runtime other than io.containerd.runc.v2: its processes may not be visible to the node's kernel.",
 		},
-		Seen:  []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
-		First: "on the node: {grep}; a line with this container's ID names the error: repair that. Without one: see More",
-		Avoid: "restarting it unless KillMode=process",
+		Seen: []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
+		First: "on the node: repair the error at {logged} in containerd's log (journalctl -u containerd). " +
+			"If no line: the check under Fix (see More)",
+		Avoid: "restarting containerd before that check (can end all pods)",
 		Remedy: "On the node: {grep}. A match for this pod means that containerd knows of the exit, and names the reason: repair that. {attach}" +
 			"Without a match, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
 			"containerd then asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
@@ -115,7 +118,7 @@ var ExitEventLost = &diagnose.Rule{
 				Name: shimDenies,
 				Meaning: "The shim itself has not handled the exit of the container. It may wait for a runc that it has started, or for a lock. Or it waits " +
 					"in the kernel, where it opens files of the container's cgroup.",
-				First:  "on the node: {look}",
+				First:  "{look}",
 				Avoid:  "{spare}",
 				Remedy: "On the node: {waited}.",
 				Danger: "{keep}" +
@@ -125,8 +128,9 @@ var ExitEventLost = &diagnose.Rule{
 				Name: taskGone,
 				Meaning: "containerd has deleted the task, but has not updated the CRI status. It could not write the update, for a reason that was not " +
 					"seen, or it was interrupted.",
-				First: "on the node: journalctl -u containerd | grep 'failed to update container state'; check the disk of /var/lib/containerd (dmesg, df)",
-				Avoid: "removing files below /run/containerd",
+				First: "on the node: repair the error at 'failed to update container state' in containerd's log (retried within 5 minutes). " +
+					"If no line: Fix (see More)",
+				Avoid: "restarting containerd before the check in Fix (can end all pods)",
 				Remedy: "On the node: journalctl -u containerd | grep 'failed to update container state' says why the write failed. " +
 					"dmesg and df show whether the disk of /var/lib/containerd works and has space. Repair that: containerd tries again within five minutes. " +
 					"If the disk works and the pod stays, and if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd.",

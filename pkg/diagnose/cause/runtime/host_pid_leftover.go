@@ -18,15 +18,16 @@ var HostPIDLeftover = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process that left the pod holds a container's output open",
-		Message: "container {which} has exited, but {process} still runs outside the pod and holds its output open{more}, so the shim waits",
+		Who:     diagnose.ByNode,
+		Message: "container {which} has exited, but {process} still runs outside the pod and holds its output open{more}, so containerd waits",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "{container}"}, {Text: "of the pod"}},
 			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
 			"step": {
-				{Variant: diagnose.Essential, Text: "find out how {process} got the container's output; do not end it"},
-				{Text: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it"},
+				{Variant: diagnose.Essential, Text: closesOutput},
+				{Text: askOwner},
 			},
-			"harm": {{Variant: diagnose.Essential, Text: "ending it (it serves other pods or the node)"}, {Text: ""}},
+			"harm": spareHolder,
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out how it got the container's output"},
 				{Text: "On the node: find out what {process} does, and whose it is. Once its owner agrees: {terminate}. The pod then terminates. " +
@@ -76,6 +77,18 @@ var HostPIDLeftover = &diagnose.Rule{
 		}
 		return diagnose.Found(f)
 	},
+}
+
+// The first step about a process outside the pod that the pod waits for, that about one which the node needs, and what to avoid of both.
+const (
+	askOwner     = "on the node: cat /proc/{pid}/cgroup shows whose process it is (unit or pod UID). Ask that owner to stop it."
+	closesOutput = "ask the owner of {program} to make it close the container's output. If it cannot, leave it"
+)
+
+var spareHolder = []diagnose.Choice{
+	{Variant: diagnose.Essential, Text: "ending {comm} (other pods or the node need it)"},
+	{Variant: dying, Text: "killing the shim (loses output)"},
+	{Text: "ending {comm} unasked, killing the shim (can lose data)"},
 }
 
 // trimGroup returns the path of a cgroup below the mount point. Seen from the

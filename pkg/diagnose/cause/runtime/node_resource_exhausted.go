@@ -33,6 +33,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd or a shim has reached a limit, or its disk is full",
+		Who:     diagnose.ByNode,
 		Message: "{what}: {short}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
@@ -71,8 +72,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 				{Text: "The kubelet's next attempt then succeeds"},
 			},
 			"restart": {
-				{Variant: unaccepted, Text: "restarting the kubelet or containerd (may not start)"},
-				{Text: "restarting containerd (may not start), killing shims (ends containers)"},
+				{Variant: unaccepted, Text: "restarting kubelet or containerd (may not start)"},
+				{Text: "restarting containerd (may not start), killing shims (ends pods)"},
 			},
 			"kubelet": {
 				{Variant: unaccepted, Text: "Do not restart the kubelet: containerd would not accept its new connection. "},
@@ -106,7 +107,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				"kernel.threads-max, fs.file-max) are not checked.",
 		},
 		Seen:   []string{"{measured}", "{said}"},
-		First:  "on the node: raise the limit, or free space",
+		First:  "on the node: raise the limit or free space, as Fix says (see More)",
 		Avoid:  "{restart}",
 		Remedy: "On the node: raise the limit, or free space. {retry}. Then find what used it up.",
 		Danger: "{kubelet}Do not restart containerd: without free threads, files or disk space it may not start. " +
@@ -117,7 +118,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Tasks,
 				Meaning: "Shims are in the cgroup of the process that started them. On most nodes all of them are in the cgroup of containerd's unit, each " +
 					"with about a dozen threads. A limit on that cgroup (TasksMax of the unit, or of a slice above it) applies to all of them together.",
-				First: "on the node: raise that pids.max; if it is a systemd unit: systemctl set-property UNIT TasksMax=infinity",
+				First: "ask the owner of that cgroup's limit (TasksMax of a unit, or pids.max) to raise it. How, without a restart: Fix (see More)",
 				Remedy: "On the node: raise the limit of cgroup {group}. " +
 					"If its name ends with .service or .slice, it is a systemd unit: systemctl set-property UNIT TasksMax=infinity, with no restart. " +
 					"Otherwise write max to its file pids.max below /sys/fs/cgroup. {retry}. " +
@@ -127,7 +128,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Descriptors,
 				Meaning: "containerd needs some open files for each container, connection and watch. A limit below some tens of thousands (LimitNOFILE of " +
 					"the unit) is too low for it. With a higher limit, something leaks.",
-				First: "on the node: {raisefiles}, with a LIMIT above {limit}",
+				First: "on the node, as root: the prlimit command under Fix (see More) raises the limit. Use a LIMIT above {limit}. No restart is needed",
 				Remedy: "Raise the limit of {process}, on the node: {raisefiles}. Choose a LIMIT above {limit}. {retry}. " +
 					"Then see what it has open (ls -l /proc/{pid}/fd), and raise LimitNOFILE of containerd's unit.",
 			},
@@ -135,8 +136,9 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Space,
 				Meaning: "Before its disk is full, the kubelet removes unused images and evicts pods (imageGCHighThresholdPercent, evictionHard). It does " +
 					"not stop what fills the disk faster, or what is on a separate disk.",
-				First: "on the node: {df} shows the mount point, du -xh MOUNTPOINT what fills it; ask the files' owner before you delete any",
-				Avoid: "deleting containerd's own files, restarting containerd (may not start)",
+				First: "on the node, as root: {df}, then du -xh -d3 MOUNTPOINT | sort -h | tail. " +
+					"Ask the owner of the biggest to free space, or enlarge the disk",
+				Avoid: "deleting containerd's files, restarting containerd (may not start)",
 				Remedy: "On the node: {df} names the mount point, and du -xh on that shows what fills the file system. " +
 					"Free space with files that their owners do not need, such as old logs. " +
 					"Delete what a running container wrote from inside that container (kubectl exec). Or enlarge the file system. " +
@@ -149,8 +151,9 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Inodes,
 				Meaning: "Each file and directory needs an inode. ext4 has a fixed number of them, set when the file system is made. Many small files use " +
 					"them up while there is still space.",
-				First: "on the node: {df} shows the mount point, du -x --inodes MOUNTPOINT where the files are; ask the owner before you delete",
-				Avoid: "deleting containerd's own files, restarting containerd (may not start)",
+				First: "on the node, as root: {df}, then du -x --inodes -d3 MOUNTPOINT | sort -n | tail. " +
+					"Ask the owner of the most files to remove some",
+				Avoid: "deleting containerd's files, restarting containerd (may not start)",
 				Remedy: "On the node: {df} names the mount point, and du -x --inodes on that shows where the files are. " +
 					"Remove files there that their owners do not need. containerd tries again within five minutes.",
 				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd before that: it may not start. " +
@@ -160,9 +163,9 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it finds an error in it or in its disk (mount option errors=remount-ro). No pod on " +
 					"the node can be started, and no stop is completed.",
-				First: "on the node: dmesg | grep -i read-only says why; after a disk error: ask the owners of its pods, drain it, then reboot " +
-					"(checks it) or replace the node",
-				Avoid: "remounting it writable before a check (can damage it)",
+				First: "on the node: if dmesg | grep -i read-only shows a line: with the pod owners' OK, drain (cluster rights) and reboot " +
+					"the node. If no line: Fix (see More)",
+				Avoid: "making the disk writable before a check (can damage it)",
 				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). If the disk has failed, replace the disk or the node. " +
 					"After another error, drain the node as far as possible, then reboot it, so that the file system is checked. " +
 					"Without an error, an administrator mounted it so: {findmnt} names the mount, and mount -o remount,rw of that undoes it. " +

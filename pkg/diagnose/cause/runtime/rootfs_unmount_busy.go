@@ -26,13 +26,19 @@ var RootfsUnmountBusy = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process keeps a container's root file system busy",
+		Who:     diagnose.ByNode,
 		Message: "{what} has exited, but its root file system is busy (EBUSY): {process} uses it ({via}){more}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
 			"step": {
-				{Variant: diagnose.Essential, Text: "find out why {process} uses it; do not end it"},
-				{Text: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it"},
+				{Variant: diagnose.Essential, Text: "ask the owner of {program} to make it leave this file system; containerd retries within 5 minutes. " +
+					"If it cannot: Fix (see More)"},
+				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is. Ask that owner to stop it (retried within 5 minutes)"},
+			},
+			"harm": {
+				{Variant: diagnose.Essential, Text: "ending {comm} (others need it), umount -l (leaves files behind)"},
+				{Text: "ending {comm} unasked, umount -l (leaves files behind)"},
 			},
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out what it does " +
@@ -61,7 +67,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			"{process} uses that mount: {via}",
 		},
 		First:  "{step}",
-		Avoid:  "umount -l on it (leaves its files behind)",
+		Avoid:  "{harm}",
 		Remedy: "{end}. containerd tries again within five minutes, and the pod then terminates.",
 		Danger: "Do not use umount -l: it hides the mount while files stay in use, and containerd then cannot remove the container's files. " +
 			"Do not kill the shim. A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",

@@ -18,6 +18,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the runtime, such as runc, fails to signal a container",
+		Who:     diagnose.ByNode,
 		Message: "{what} still runs: the runtime fails to signal it each time: {error}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
@@ -37,7 +38,8 @@ var RuntimeCommandFailing = &diagnose.Rule{
 			"The kubelet's Events (FailedKillPod) report this failure at least twice since the deletion",
 			"{process} is alive and has no pending SIGKILL, and the shim says running",
 		},
-		First: "on the node: journalctl -u containerd | grep 'unknown error after kill'; repair what it names",
+		First: "on the node: if permission denied, dmesg | grep -iE 'apparmor|avc' names the policy; ask its owner to allow signals. " +
+			"If not: Fix (see More)",
 		Avoid: "killing the shim (loses exit codes and output)",
 		Remedy: "On the node: journalctl -u containerd | grep 'unknown error after kill' shows the whole error. Repair what it names. " +
 			"Usual reasons: the runtime's binary is missing or was replaced, /run is full, TasksMax of containerd's unit is reached, or " +

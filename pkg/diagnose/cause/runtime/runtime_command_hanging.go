@@ -44,6 +44,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a runtime command, such as runc kill, does not return",
+		Who:     diagnose.ByNode,
 		Message: "{held}{waits}{then}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
@@ -60,13 +61,13 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				{Variant: leftBehind, Text: ""},
 				{Variant: interrupted, Text: ". {program} last waited for {child}"},
 				{Variant: interrupted, Text: ""},
-				{Variant: blocked, Text: ". Thread {thread} ({comm}) is in D state ({function})"},
+				{Variant: blocked, Text: ": {comm} hangs in the kernel (D state)"},
 				{Text: ", which waits for its child {child} (PID {childpid})"},
 				{Text: ""},
 			},
 			"then": {
-				{Variant: sandboxBeforeStart, Text: ". The kubelet waits 4m for it"},
-				{Variant: beforeStart, Text: ". The kubelet waits 2m for it"},
+				{Variant: sandboxBeforeStart, Text: ". The kubelet waits 4m (default) for it"},
+				{Variant: beforeStart, Text: ". The kubelet waits 2m (default) for it"},
 				{Variant: inGrace, Text: ". {signal} may not have arrived"},
 				{Variant: inGrace, Text: ". Its stop signal may not have arrived"},
 				{Text: ""},
@@ -93,14 +94,16 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				{Text: ""},
 			},
 			"look": {
-				{Text: "ls -l /proc/{childpid}/exe (which hook or wrapper?); cat /proc/{childpid}/stack (what does it wait for?)"},
-				{Text: "ls -l /proc/{pid}/exe (which program?); cat /proc/{pid}/stack (what does it wait for?)"},
-				{Text: "ps -eo pid,ppid,stat,wchan:30,comm --forest (which program, and what does it wait for?)"},
+				{Text: "on the node, as root: ls -l /proc/{childpid}/exe shows the program of {child}. Ask who installed it why it hangs"},
+				{Text: "on the node, as root: timeout 5 cat /proc/{pid}/stack shows what {program} waits for. If a driver or file system, ask its owner"},
+				{Text: "on the node: ps -eo pid,ppid,stat,wchan:30,comm --forest shows what the command waits for. Ask the owner of that"},
 			},
+			"stack": {{Text: "/proc/{childpid}/task/*/stack"}, {Text: "/proc/{pid}/task/*/stack"}},
+			"wait":  {{Variant: beforeStart, Text: "can wait that long. If still stuck, "}, {Text: ""}},
 			"harm": {
-				{Variant: inGrace, Text: "ending {program} (the container is then killed early), killing the shim"},
+				{Variant: inGrace, Text: "ending {program} (kills the container early)"},
 				{Variant: leftBehind, Text: "killing the shim (loses exit codes and output)"},
-				{Text: "killing {program}, its child or the shim unasked"},
+				{Text: "killing {program}, its child or the shim unasked (can lose output)"},
 			},
 			"end":  {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
 			"next": {{Variant: beforeStart, Text: "The kubelet then handles the deletion"}, {Text: "The stop of the pod then continues"}},
@@ -137,7 +140,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				"container's cgroup and a process uses its root file system (RootfsUnmountBusy).",
 		},
 		Seen:  []string{"{started}", "{sleeps}"},
-		First: "on the node: {look}. Ask who installed it",
+		First: "{wait}{look}. If unclear: Fix (see More)",
 		Avoid: "{harm}",
 		Remedy: "On the node: see what the command waits for, and repair that. " +
 			"ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks shows who holds a lock. {next}. " +
@@ -150,7 +153,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				Meaning: "The command has exited, but a process that it started has not. A hook of the runtime, or a program in the runtime's place, has put " +
 					"something into the background. The shim reads the command's output until the last writer has closed it, and holds its lock until " +
 					"then.",
-				First: "on the node: systemctl status {pid} shows what it is; ask its owner to stop it",
+				First: "on the node, as root: ls -l /proc/{pid}/exe names the program (a runtime hook or wrapper). " +
+					"Ask its owner to end {comm}. If unclear: Fix (see More)",
 				Remedy: "On the node: find out what starts {process}: a hook in the runtime's configuration, or a script in place of runc. " +
 					"Then end it: {terminate}. The shim resumes immediately.",
 			},
@@ -158,7 +162,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				Name: interrupted,
 				Meaning: "containerd gives the shim ten seconds to delete a container that has exited, then has the command killed. It retries after pauses " +
 					"that double, up to five minutes. What the command waits for has been there each time.",
-				First: "on the node, while it runs: ps -eo pid,ppid,stat,wchan:30,comm --forest and lslocks show why; repair that",
+				First: "on the node: list the processes as in Fix (see More) until {program} {command} shows (within 5 minutes). " +
+					"Ask the owner of what it waits for",
 				Remedy: "On the node: see what the command waits for while it runs, and repair that. " +
 					"ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks shows who holds a lock. " +
 					"With the systemd cgroup driver, busctl status must respond. containerd's next attempt then succeeds, within five minutes. " +
@@ -170,7 +175,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			{
 				Name:    blocked,
 				Meaning: "A thread of the command, or of the last process that it waits for, is in uninterruptible sleep (D state): no signal ends it.",
-				First:   "on the node: repair what thread {thread} waits for (cat /proc/{thread}/stack; dmesg); no signal ends it",
+				First: "{wait}on the node, as root: timeout 5 cat {stack} names the driver or file system. Ask its owner to repair it. " +
+					"If unclear: see dmesg",
 				Remedy: "On the node: repair what thread {thread} waits for in {function}. " +
 					"cat /proc/{thread}/stack and dmesg say more, and ps -eo pid,stat,wchan:30,comm shows what else waits there. " +
 					"No signal ends a thread in D state. The shim resumes when the command returns.",

@@ -27,6 +27,7 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "gVisor's sandbox process is stopped or frozen",
+		Who:     diagnose.ByNode,
 		Message: "gVisor's process {comm} (PID {pid}) is {held}, so no signal, not even SIGKILL, reaches the pod's containers",
 		Phrases: map[string][]diagnose.Choice{
 			"held": {
@@ -58,8 +59,8 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			"Not reported if the shim does not respond and gVisor uses its platform KVM: the process then has no children.",
 		},
 		Seen:  []string{"{saw}", "It runs all containers of the pod, under {runtimes}"},
-		First: "ask who stopped it; then resume it, on the node: {continue}",
-		Avoid: "doing so during a checkpoint; killing the shim",
+		First: "unless a checkpoint or a debugger uses gVisor, on the node, as root: {continue}",
+		Avoid: "resuming during a checkpoint or killing the shim (can lose data)",
 		Remedy: "Find out who stopped the process. When no checkpoint or debugger works on it any more, on the node: {continue}. " +
 			"The containers resume, receive their pending signals, and the pod terminates.",
 		Danger: "Do not continue it while a checkpoint or a debugger works on it. " +
@@ -68,14 +69,15 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			"If it is continued later, its programs resume, perhaps on volumes that another pod uses by then.",
 		Families: []diagnose.Family{
 			{
-				Name:    diagnose.Stopped,
+				Name: diagnose.Stopped,
+				Who:  diagnose.ByNode, NotApp: true,
 				Meaning: "A user or a program has sent SIGSTOP to the process.",
 			},
 			{
 				Name: sentryFrozen,
 				Meaning: "The kernel's freezer has stopped all processes of the cgroup, or of one above it. With cgroup v2, SIGKILL would end a frozen " +
 					"process, but none is sent to this one.",
-				First: "ask who froze it; then on the node: {thaw}",
+				First: "unless a checkpoint or a debugger uses gVisor, thaw it on the node, as Fix says (see More)",
 				Remedy: "Find out who froze the cgroup. When no checkpoint or debugger works on it any more, on the node: {thaw}. " +
 					"The containers resume, receive their pending signals, and the pod terminates.",
 			},

@@ -34,6 +34,7 @@ var SandboxStopFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd fails to stop the pod's sandbox",
+		Who:     diagnose.ByNode,
 		Message: "containerd cannot {step}: {error}",
 		Phrases: map[string][]diagnose.Choice{"step": {
 			{Variant: networkNamespace, Text: "remove the pod's network namespace"},
@@ -58,8 +59,9 @@ var SandboxStopFailing = &diagnose.Rule{
 		},
 		Seen: []string{"No process of the pod's containers is left, and the CRI status says that all have exited", "This step of the " +
 			"sandbox's stop fails each time with {error}"},
-		First: "on the node: journalctl -u containerd | grep StopPodSandbox shows the whole error; repair what it names",
-		Avoid: "killing the shim, deleting below /run/containerd (leaves remains)",
+		First: "on the node: repair what the error names. containerd's log has it whole (grep StopPodSandbox). " +
+			"The kubelet retries within seconds",
+		Avoid: "killing the shim, deleting in /run/containerd (breaks the cleanup)",
 		Remedy: "On the node: journalctl -u containerd | grep StopPodSandbox shows the whole error. Repair what it names. " +
 			"The kubelet tries again every few seconds, and its next attempt then succeeds. Nothing else has to be done.",
 		Danger: "Do not kill the shim, and do not remove anything below /run/containerd by hand: containerd would lose what it still has to clean up. " +
@@ -70,8 +72,9 @@ var SandboxStopFailing = &diagnose.Rule{
 				Meaning: "A network namespace is kept by a file in /run/netns on which it is mounted. The CNI plugins have done their part. containerd then " +
 					"unmounts the namespace and removes the file, and one of the two fails. Either the file or its directory cannot be written (the " +
 					"attribute i, a read-only mount). Or, on kernels before 3.18, a container that has the node's / or /run mounted keeps the mount.",
-				First: "on the node: lsattr and findmnt -T on that file; undo attribute i (chattr -i) or a read-only mount",
-				Avoid: "deleting other files there (cuts off their pods)",
+				First: "on the node, as root, for the error's FILE: if lsattr FILE shows i: chattr -i FILE. If findmnt -T FILE shows ro: " +
+					"remount rw. If neither: Fix (see More)",
+				Avoid: "deleting other pods' files there (cuts off their network)",
 				Remedy: "On the node: the error names the file. lsattr shows whether the file, or its directory (lsattr -d), has the attribute i; chattr -i removes it. " +
 					"findmnt -T shows whether its file system is read-only. Repair that. " +
 					"The kubelet tries again every few seconds, and its next attempt then succeeds.",
@@ -82,8 +85,9 @@ var SandboxStopFailing = &diagnose.Rule{
 				Name: imageVolume,
 				Meaning: "The pod has a volume of type image. containerd mounts it below /run/containerd/io.containerd.grpc.v1.cri/image-volumes, and " +
 					"unmounts it when the sandbox has stopped. A process on the node that keeps it busy is a separate cause (ImageVolumeUnmountBusy).",
-				First: "on the node: fuser -vMm on that directory shows what uses it, findmnt -R what is mounted inside",
-				Avoid: "umount -l on it (containerd then cannot remove its snapshot)",
+				First: "on the node, as root, for the error's DIRECTORY: fuser -vMm DIRECTORY shows what uses it; ask that owner to stop it. " +
+					"If nothing: findmnt -R DIRECTORY",
+				Avoid: "umount -l (leaves its snapshot behind)",
 				Remedy: "On the node: the error names the directory. If it says that the resource is busy, fuser -vMm with that directory shows what uses it. " +
 					"findmnt -R with it shows what is mounted inside. Once its owner agrees, end that use. " +
 					"The kubelet tries again every few seconds, and its next attempt then succeeds.",

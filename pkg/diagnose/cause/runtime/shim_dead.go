@@ -17,6 +17,7 @@ var ShimDead = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a container's shim is gone, but its processes still run",
+		Who:     diagnose.ByNode,
 		Message: "the containerd-shim of container {container} is gone, so containerd cannot signal {program} (PID {pid}), which still runs",
 		Phrases: map[string][]diagnose.Choice{"version": {{Text: " ({containerd})"}, {Text: ""}}},
 		Meaning: "The shim was killed or has crashed. containerd should end the processes of a container without a shim, and record its exit in the " +
@@ -34,8 +35,9 @@ var ShimDead = &diagnose.Rule{
 			"containerd{version} has no task for container {container}, but its CRI status says running",
 			"{process} is alive and has no pending SIGKILL",
 		},
-		First: "end that process, on the node: {terminate}; if it still runs, see More",
-		Avoid: "restarting containerd (may kill all containers)",
+		First: "on the node, as root: {terminate}. " +
+			"If it still runs after a minute: with the app owner's OK, SIGKILL (Fix, see More)",
+		Avoid: "restarting containerd before the check in Fix (can end all pods)",
 		Remedy: "On the node: journalctl -u containerd | grep -A20 'cleaning up after shim disconnected' shows when the shim was lost. " +
 			"What follows there says why containerd did not clean up: runc, or the disk of /var/lib/containerd, may have failed. " +
 			"Then end the container's first process: {terminate}. If it still runs after a minute: {kill}. " +

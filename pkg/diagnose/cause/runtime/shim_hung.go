@@ -34,6 +34,17 @@ func endsContainers(version string) bool {
 	return ok && (v[0] == 1 || slices.Compare(v[:], []int{2, 4, 0}) >= 0)
 }
 
+// The first step about a shim that does not respond: about one that may be ended, and about any other. Fix has the command that lists its children.
+const (
+	runcOrEnd = "on the node: run ps as in Fix (see More). If runc or state D shows, leave the shim and see WCHAN. " +
+		"If not, with the app owner's OK: end the shim as Fix says (SIGKILL for its containers)"
+	runcOrSave = "on the node: run ps as in Fix (see More). If runc or an exec shows, repair what it waits for (WCHAN). " +
+		"If not: save the dump (Fix)"
+)
+
+// resumes is the first step about a process of the runtime that a signal has stopped.
+const resumes = "on the node, as root, unless it was paused on purpose: {continue}"
+
 // endShim is what a remedy says of the end of a shim.
 const endShim = "Then end the shim: {kill}. containerd then ends its containers (runc delete --force), and their exit codes and last output are lost"
 
@@ -55,6 +66,7 @@ var ShimHung = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the pod's shim is alive but does not respond to containerd",
+		Who:     diagnose.ByNode,
 		Message: "{how}, so the kubelet cannot stop {whom}",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
@@ -73,13 +85,13 @@ var ShimHung = &diagnose.Rule{
 				{Text: "Repeated requests about {whom} had no response within two seconds each"},
 			},
 			"first": {
-				{Variant: endable, Text: "on the node, if {children} shows no runc and no D: {kill} (the shim; SIGKILL for its containers)"},
-				{Text: "on the node: {children} shows the shim's children; a hung runc there is the cause: repair what it waits for"},
+				{Variant: endable, Text: runcOrEnd},
+				{Text: runcOrSave},
 			},
 			"keep": keepShim,
 			"avoid": {
-				{Variant: endable, Text: "restarting containerd (kills the containers)"},
-				{Text: "restarting containerd (kills the containers), killing the shim"},
+				{Variant: endable, Text: "restarting containerd (ends the containers)"},
+				{Text: "killing the shim, restarting containerd (kills containers)"},
 			},
 			"last": {
 				{Variant: endable, Text: endShim},
@@ -111,9 +123,10 @@ var ShimHung = &diagnose.Rule{
 			"Do not restart containerd: it gives each shim five seconds as it starts, then kills the containers (containerd 2.4). " +
 			"A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{{
-			Name:    diagnose.Stopped,
+			Name: diagnose.Stopped,
+			Who:  diagnose.ByNode, NotApp: true,
 			Meaning: "The shim's process is stopped: a user or a program sent it SIGSTOP.",
-			First:   "resume the shim, on the node: {continue}",
+			First:   resumes,
 			Remedy:  "On the node: {continue}. The shim resumes immediately, and the pod terminates. Then find out who stopped it.",
 		}},
 	},

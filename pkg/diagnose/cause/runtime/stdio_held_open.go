@@ -34,16 +34,23 @@ var StdioHeldOpen = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process holds the output of an exited container open",
-		Message: "{which} has exited, but {process}, {whose}, holds its output open{more}, so containerd cannot record the exit",
+		Who:     diagnose.ByNode,
+		Message: "{which} has exited, but {process} {runs} and holds its output open{more}, so containerd waits",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "container {container}"}, {Text: "a container of the pod"}},
-			"whose": {{Variant: inside, Text: "in no running container"}, {Text: "not part of the pod"}},
-			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
-			"step": {
-				{Variant: diagnose.Essential, Text: "find out how {process} got the output; do not end it"},
-				{Variant: dying, Text: "on the node: cat /proc/{pid}/stack shows why it has not exited since its SIGKILL; repair that"},
-				{Text: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it"},
+			"runs": {
+				{Variant: dying, Text: "was killed, has not exited"},
+				{Variant: inside, Text: "still runs in the pod's cgroups"},
+				{Text: "still runs outside the pod"},
 			},
+			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
+			"step": {
+				{Variant: diagnose.Essential, Text: closesOutput},
+				{Variant: dying, Text: "on the node, as root: timeout 5 cat /proc/{pid}/stack shows what {comm} waits for. " +
+					"If a driver or file system, ask its owner. If unclear: see dmesg"},
+				{Text: askOwner},
+			},
+			"harm": spareHolder,
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out how it got the container's output. " +
 					"Restart its service when the other pods allow it"},
@@ -70,7 +77,7 @@ var StdioHeldOpen = &diagnose.Rule{
 			"{process} can write to a pipe that the shim reads",
 		},
 		First:  "{step}",
-		Avoid:  "killing the shim (loses its output)",
+		Avoid:  "{harm}",
 		Remedy: "{end}.",
 		Danger: "Do not end the process unasked: it may be at work. Do not kill the shim: that loses the last output of the pod's containers. " +
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",

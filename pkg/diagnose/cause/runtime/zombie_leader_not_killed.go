@@ -15,9 +15,11 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Shims, evidence.Kubelet},
 	Doc: diagnose.Doc{
-		Layer:   "runtime",
-		Title:   "runc does not kill a container whose main thread has exited",
-		Message: "container {container}: the main thread of {program} (PID {pid}) has exited, but others still run. runc takes it for stopped and never sent SIGKILL",
+		Layer: "runtime",
+		Title: "runc does not kill a container whose main thread has exited",
+		Who:   diagnose.ByNode,
+		Message: "container {container}: {program} (PID {pid}) still runs without its main thread, " +
+			"so the container runtime believes it has stopped and sent no SIGKILL",
 		Meaning: "The program's first thread has exited with pthread_exit or exit(2) and its other threads still run, which is allowed. The process " +
 			"then shows as a zombie until the last thread has exited. By that state alone, runc decides that the container has stopped. It " +
 			"sends no more signals to it, not even SIGKILL at the end of the grace period. The shim waits for an exit that never comes.",
@@ -35,7 +37,8 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"PID {pid} is a zombie with other threads left, and none of them has a pending SIGKILL",
 			"The shim says that container {container} runs",
 		},
-		First: "on the node: {terminate}; if it still runs, see More",
+		First: "on the node, as root: {terminate}. " +
+			"If it still runs after a minute: with the app owner's OK, SIGKILL (Fix, see More)",
 		Avoid: "SIGKILL first (loses unwritten data)",
 		Remedy: "On the node: {terminate}. runc may not have sent the stop signal either, so this lets the threads finish. " +
 			"If they still run after a minute, send the signal that runc did not: {kill}. The pod then terminates immediately. " +

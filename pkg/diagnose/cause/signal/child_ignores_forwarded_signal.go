@@ -20,18 +20,19 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the init's child does not act on the stop signal",
-		Message: "container {container}: {comm} forwards {signal} to {child} (PID {childpid} on the node), which {how}. " +
-			"{sigkill}",
-		Phrases: map[string][]diagnose.Choice{"how": {
-			{Variant: blocks, Text: "blocks {signal} in every thread"},
-			{Variant: defers, Text: "runs its trap only after its foreground command {foreground} exits"},
-			{Text: "ignores it"},
+		Who:   diagnose.ByApp,
+		Message: "container {container}: {comm} {forwards} {signal} to {child}, which {how}. " +
+			"{killed}",
+		Phrases: map[string][]diagnose.Choice{"killed": killed, "how": {
+			{Variant: blocks, Text: "{blocks} {signal} in every thread"},
+			{Variant: defers, Text: "{runs} its trap only after its foreground command {foreground} {exits}"},
+			{Text: "{ignores} it"},
 		}, "shows": {
 			{Variant: blocks, Text: "{signal} is blocked in every thread of {child} (SigBlk) and pending (ShdPnd)"},
-			{Variant: defers, Text: "{child} has a trap for {signal} (SigCgt) and sleeps in wait4"},
+			{Variant: defers, Text: "{child} (PID {childpid}) has a trap for {signal} (SigCgt) and sleeps in wait4"},
 			{Text: "{child} (PID {childpid}) ignores {signal} now, and did before the deletion"},
 		}, "still": {
-			{Variant: blocks, Text: "No thread of {child} has run for at least 3 seconds"},
+			{Variant: blocks, Text: "No thread of {child} (PID {childpid}) has run for at least 3 seconds"},
 			{Variant: pipeline, Text: "{foreground} (PID {foregroundpid}) was started before the deletion and writes to a filter"},
 			{Variant: defers, Text: "{foreground} (PID {foregroundpid}) was started before the deletion and has no handler for {signal}"},
 			{Text: "No process below {child} reacts to {signal} either"},
@@ -45,12 +46,13 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			{Text: "For a fast and clean next deletion, let {child} handle {signal}. " +
 				"If a script sets trap '' for {signal} before it starts the program, remove that: a program inherits what its shell ignores"},
 		}, "first": {
-			{Variant: blocks, Text: "let a thread of {child} take {signal}, or unblock it"},
+			{Variant: blocks, Text: "in the code of {child}, let one thread take {signal}, or unblock {signal} (pthread_sigmask)"},
 			{Variant: pipeline, Text: asPipeline},
-			{Variant: defers, Text: "start the init as tini -g (dumb-init: without -c)"},
-			{Variant: fixed, Text: "remove trap '' for {signal} from the script that starts {child}"},
-			{Text: "let {child} handle {signal}"},
-		}},
+			{Variant: defers, Text: "use tini -g, or dumb-init without -c, as ENTRYPOINT of the image"},
+			{Variant: fixed, Text: "remove what lets {child} ignore {signal}, such as trap '' in its script"},
+			{Text: "let {child} " + notIgnored},
+		}, "forwards": verb("forwards", "forwarded"), "ignores": verb("ignores", "ignored"), "blocks": verb("blocks", "blocked"),
+			"runs": verb("runs", "could run"), "exits": verb("exits", "exited")},
 		Meaning: "The container's first process is a small init, which does its part: it forwards the stop signal to the program that it runs. " +
 			"The program does not act on the signal, and the init waits for the program.",
 		Evidence: []string{
@@ -71,7 +73,7 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			"{still}",
 		},
 		First: "nothing now; for the next deletion, {first}",
-		Avoid: "force delete (no faster, pod untracked)",
+		Avoid: avoidForce,
 		Remedy: "{fine}. " +
 			"{next}.",
 		Danger: "The program is killed before it has acted on {signal}: unwritten data may be lost. " +

@@ -33,10 +33,11 @@ var limits = []limit{
 	{"Celery", []string{"celery"}, evidence.SIGTERM, "celery's worker_soft_shutdown_timeout", "Give Celery tasks a time limit below the grace period " +
 		"(or from Celery 5.5 on, set both REMAP_SIGTERM=SIGQUIT and worker_soft_shutdown_timeout)", "give Celery tasks a time limit below the grace period"},
 	{"Node", []string{"node", "nodejs"}, evidence.SIGTERM, "closeAllConnections() of Node.js", "Let it call closeAllConnections() in time " +
-		"(server.close() of Node.js waits for open connections; WebSockets are not closed)", "let {program} call closeAllConnections() in time"},
+		"(server.close() of Node.js waits for open connections; WebSockets are not closed)",
+		"in Node.js, call closeAllConnections() before the grace period ends"},
 	{"Java", []string{"java"}, evidence.SIGTERM, "Spring Boot's spring.lifecycle.timeout-per-shutdown-phase (30 seconds by default)",
 		"Give it a limit below the grace period (in Spring Boot spring.lifecycle.timeout-per-shutdown-phase, 30 seconds by default)",
-		"limit its shutdown time (Spring Boot: timeout-per-shutdown-phase)"},
+		"set Java's shutdown limit below the grace period (Spring Boot: timeout-per-shutdown-phase)"},
 }
 
 // ownLimits returns the wordings for how to limit a program's shutdown.

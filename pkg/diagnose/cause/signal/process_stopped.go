@@ -13,22 +13,27 @@ var ProcessStopped = &diagnose.Rule{
 	When:  diagnose.InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: diagnose.Doc{
-		Layer:   "signal",
-		Title:   "the container's main process is stopped (state T)",
-		Message: "container {container}: {program} (PID {pid} on the node) {stays}. {uncontinued}",
+		Layer: "signal",
+		Title: "the container's main process is stopped (state T)",
+		Who:   diagnose.ByNode, Ends: true,
+		Message: "container {container}: {program} (PID {pid} on the node) {stays}. {due}",
 		Phrases: map[string][]diagnose.Choice{"stays": {
-			{Variant: diagnose.Gone, Text: "was stopped (SIGSTOP or similar), so it could not act on {sent}"},
-			{Text: "is stopped (SIGSTOP or similar), so it cannot act on {sent}"},
-		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "uncontinued": {
-			{Variant: diagnose.Gone, Text: "{sigkill}"},
-			{Text: "Unless continued, it is killed at the deadline ({deadline}){behind}"},
+			{Variant: diagnose.Gone, Text: "was paused (SIGSTOP or similar) and could not act on {sent}"},
+			{Text: "is paused (SIGSTOP or similar) and cannot act on {sent}"},
+		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "killed": killed, "due": {
+			{Variant: diagnose.Gone, Text: "{killed}"},
+			{Text: "Unless resumed, {killed}"},
 		}, "then": {
 			{Variant: diagnose.Gone, Text: "Continue such a process before its pod is deleted: it can then handle {sent} and exit cleanly"},
 			{Text: "If no backup, checkpoint or debugger needs it stopped any more, on the node: {continue}. " +
 				"The process can then handle {sent} and exit cleanly. Otherwise it is killed at {deadline}"},
 		}, "first": {
-			{Variant: diagnose.Gone, Text: "nothing now; continue such a process before its pod is deleted"},
-			{Text: "if no backup, checkpoint or debugger needs it stopped, resume it, on the node: {continue}"},
+			{Variant: diagnose.Gone, Text: "nothing now; for the next deletion, ask the app owner which backup, checkpoint or debugger pauses {program}, " +
+				"and have it resume first"},
+			{Text: "can wait. If the app owner knows of no backup, checkpoint or debugger, on the node, as root: {continue}"},
+		}, "avoid": {
+			{Variant: diagnose.Gone, Text: ""},
+			{Text: "resuming it during a backup (may ruin the copy)"},
 		}},
 		Meaning: "A person, a debugger, a checkpoint job or a backup job has sent SIGSTOP to the process. " +
 			"Or its terminal has stopped it (SIGTSTP, SIGTTIN, SIGTTOU). " +
@@ -44,6 +49,7 @@ var ProcessStopped = &diagnose.Rule{
 			"It has not run for at least 3 seconds (two readings)",
 		},
 		First:  "{first}",
+		Avoid:  "{avoid}",
 		Remedy: "Find out who stopped it: a person, a debugger, a checkpoint or a backup job. {then}.",
 		Danger: "Do not continue it while a job still copies its data (backup, checkpoint): the copy may become inconsistent. " +
 			"A force delete does not speed this up.",

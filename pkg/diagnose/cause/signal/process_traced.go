@@ -14,6 +14,9 @@ const (
 	familyHeldAtExit = "HeldAtExit"
 )
 
+// whoseTracer is how to find whom to ask.
+const whoseTracer = "on the node: cat /proc/{tracerpid}/cgroup shows whose the tracer is (unit or pod UID). Ask that owner "
+
 // ProcessTraced is a process that its tracer has stopped and does not resume.
 var ProcessTraced = &diagnose.Rule{
 	Cause: "ProcessTraced",
@@ -24,10 +27,11 @@ var ProcessTraced = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "signal",
 		Title:   "a tracer holds a process in a ptrace stop",
+		Who:     diagnose.ByNode,
 		Message: "{where}{comm} (PID {pid} on the node) is {held}",
 		Phrases: map[string][]diagnose.Choice{"held": {
-			{Variant: familyHeldAtExit, Text: "held at exit by its tracer {tracer}. SIGKILL has no effect until the tracer lets go (PTRACE_O_TRACEEXIT)"},
-			{Text: "stopped by its tracer {tracer} and cannot act on {sent}. Unless the tracer resumes it, SIGKILL is due at {deadline}"},
+			{Variant: familyHeldAtExit, Text: "held at exit by its tracer {tracer}. SIGKILL has no effect until the tracer lets go"},
+			{Text: "stopped by its tracer {tracer} and cannot act on {sent}. Unless resumed, SIGKILL is due at {deadline}"},
 		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "shows": {
 			{Variant: familyHeldAtExit, Text: "It is held in do_exit, so the tracer has set PTRACE_O_TRACEEXIT"},
 			{Text: "SIGKILL still ends it, unless the tracer has set PTRACE_O_TRACEEXIT"},
@@ -44,12 +48,18 @@ var ProcessTraced = &diagnose.Rule{
 			{Variant: familyHeldAtExit, Text: ". If the process must go now, ask the owners of the node's other pods. Then drain the node and reboot it"},
 			{Text: ""},
 		}, "first": {
-			{Variant: diagnose.Essential, Text: "check whether the program calls PTRACE_TRACEME, and remove that"},
-			{Text: "ask the tracer's owner to detach it or to end it"},
+			{Variant: diagnose.Essential, Text: "{selftraced}"},
+			{Variant: familyHeldAtExit, Text: whoseTracer + "to detach it"},
+			{Text: whoseTracer + "to detach it, or wait for SIGKILL"},
+			{Text: "ask the tracer's owner to detach it"},
+		}, "selftraced": {
+			{Variant: familyHeldAtExit, Text: "ask the app owner to remove PTRACE_TRACEME from {program}, if called. " +
+				"If the pod cannot wait, drain and reboot the node once the other pods' owners agree"},
+			{Text: "wait for SIGKILL; for the next deletion, ask the app owner to remove PTRACE_TRACEME from {program}, if called"},
 		}, "avoid": {
 			{Variant: diagnose.Essential, Text: "ending the tracer (it serves other pods)"},
-			{Variant: familyHeldAtExit, Text: ""},
-			{Text: "force delete (the process and its tracer stay)"},
+			{Variant: familyHeldAtExit, Text: "ending the tracer unasked (may trace others)"},
+			{Text: "ending the tracer (may end {program} too)"},
 		}, "exitkill": {
 			{Variant: diagnose.Essential, Text: ""},
 			{Variant: familyHeldAtExit, Text: ""},

@@ -14,8 +14,9 @@ var ShellPID1NoTrap = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "PID 1 is a shell that does not forward signals",
-		Message: "container {container}: PID 1, the shell {program} ({pid} on the node), has no trap for {signal}, so {unreached}. " +
-			"{sigkill}",
+		Who:   diagnose.ByApp,
+		Message: "container {container}: PID 1, the shell {program}, {has} no trap for {signal}, so {unreached}. " +
+			"{killed}",
 		Meaning: "The runtime signals only the first process of a container, here a shell. " +
 			"The shell does not forward the signal to the program that it started as a child. " +
 			"Without a trap, the kernel does not even deliver it, because the shell is PID 1 of its namespace. " +
@@ -38,9 +39,9 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"Not reported for a shell that has replaced itself with its program (exec, or bash -c with one command). " +
 				"It is no longer a shell, and is judged as that program.",
 		},
-		Phrases: map[string][]diagnose.Choice{"unreached": {
-			{Text: "{child} never receives it"},
-			{Text: "none of its programs receives it"},
+		Phrases: map[string][]diagnose.Choice{"killed": killed, "has": verb("has", "had"), "receives": verb("receives", "received"), "unreached": {
+			{Text: "{child} never {receives} it"},
+			{Text: "none of its programs {receives} it"},
 		}, "next": {
 			{Variant: pipeline, Text: pipelineOf("{child}")},
 			{Variant: daemon, Text: "The script's last command only keeps the container running. " +
@@ -67,7 +68,7 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			{Variant: pipeline, Text: asPipeline},
 			{Variant: daemon, Text: "start {child} in the foreground, with exec at the end of the script"},
 			{Variant: daemon, Text: "start the daemon in the foreground, with exec at the end of the script"},
-			{Variant: jobs, Text: "pass {signal} on in the script: {passes}"},
+			{Variant: jobs, Text: "pass {signal} on in the script: {passes}" + endsWait},
 			{Variant: inTurn, Text: "begin the script with {trap}. Run sleeps as: sleep 60 & wait"},
 			{Text: "start {child} with exec in the script{init}"},
 			{Text: "start the program with exec in the script{init}"},
@@ -78,7 +79,7 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"{child} (PID {childpid} on the node) runs below the shell",
 		},
 		First: "nothing now; for the next deletion, {first}",
-		Avoid: "force delete (no faster, pod untracked)",
+		Avoid: avoidForce,
 		Remedy: "{fine}. " +
 			"{next}.",
 		Danger: "The program is killed{unasked}: unwritten data may be lost. " +

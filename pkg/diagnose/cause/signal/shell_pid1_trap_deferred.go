@@ -14,15 +14,13 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a shell as PID 1 defers its trap",
-		Message: "container {container}: the shell {program} (PID {pid} on the node) runs its {signal} trap only after " +
-			"its foreground command {child} exits. " +
-			"{unended}",
-		Phrases: map[string][]diagnose.Choice{"unended": {
-			{Variant: diagnose.Gone, Text: "{sigkill}"},
-			{Text: "Unless {child} exits, the container is killed at the deadline ({deadline}){behind}"},
-		}, "first": {
+		Who:   diagnose.ByApp,
+		Message: "container {container}: the shell {program} {runs} its {signal} trap only after " +
+			"its foreground command {child} {exits}. " +
+			"{killed}",
+		Phrases: map[string][]diagnose.Choice{"killed": killed, "runs": verb("runs", "could run"), "exits": verb("exits", "exited"), "first": {
 			{Variant: pipeline, Text: asPipeline},
-			{Text: "program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid"},
+			{Text: inBackground},
 		}, "next": {
 			{Variant: pipeline, Text: pipelineOf("{child}")},
 			{Text: "For a fast and clean next deletion, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM " +
@@ -50,12 +48,12 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"Not reported, for the same reason, if the child has run for less than twice as long as the shell had run before it.",
 		},
 		Seen: []string{
-			"{program} has a trap for {signal} (SigCgt) and sleeps in wait4",
+			"{program} (PID {pid} on the node) has a trap for {signal} (SigCgt) and sleeps in wait4",
 			"{child} (PID {childpid} on the node) was started before the deletion",
 			"The runtime sends {signal} only to the first process of the container",
 		},
-		First: "nothing now; for the next deletion: {first}",
-		Avoid: "force delete (no faster, pod untracked)",
+		First: "nothing now; for the next deletion, {first}",
+		Avoid: avoidForce,
 		Remedy: "{fine}. " +
 			"{next}.",
 		Danger: "The program is killed{unasked}, and the trap never runs: unwritten data of both may be lost. " +

@@ -24,12 +24,13 @@ var ShutdownThrottled = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "signal",
 		Title:   "a CPU or memory limit slows the shutdown down",
+		Who:     diagnose.ByApp,
 		Quiet:   true,
-		Message: "container {container}: program {quoted} handled {signal} but did not exit within {within}. {limit}. It was killed at {ended}",
+		Message: "container {container}: {quoted}, {limit}, handled {signal} but did not exit within {within}",
 		Phrases: map[string][]diagnose.Choice{"limit": {
-			{Variant: familyCPU, Text: "The CPU limit ({cpulimit}) throttled it in most periods"},
-			{Variant: familyMemory, Text: "It used more memory than memory.high ({memoryhigh}), so each allocation had to wait"},
-			{Text: "Its CPU or memory limit slowed it down"},
+			{Variant: familyCPU, Text: "mostly throttled by its CPU limit ({cpulimit})"},
+			{Variant: familyMemory, Text: "slowed by its memory.high ({memoryhigh})"},
+			{Text: "slowed by its CPU or memory limit"},
 		}, "shows": {
 			{Variant: familyCPU, Text: "For at least half of the grace period, at least three of four periods were throttled (cpu.stat; the limit is {cpulimit})"},
 			{Variant: familyMemory, Text: "For at least half of the grace period, it was above memory.high and lost most of the time to " +
@@ -50,7 +51,8 @@ var ShutdownThrottled = &diagnose.Rule{
 			"{shows}",
 			"The container was killed (exit code 137) at {ended}",
 		},
-		First:  "nothing now; for the next deletion, raise the CPU limit (pod template; from 1.33 on, kubectl patch --subresource resize)",
+		First:  "nothing now; for the next deletion, raise limits.cpu in the pod template",
+		Avoid:  avoidShorter,
 		Remedy: "Raise the CPU limit; from Kubernetes 1.33 on also of a running pod (kubectl patch pod --subresource resize).",
 		Danger: "A shorter grace period loses more work.",
 		Families: []diagnose.Family{
@@ -58,7 +60,7 @@ var ShutdownThrottled = &diagnose.Rule{
 			{
 				Name:    familyMemory,
 				Meaning: "The cgroup uses more memory than memory.high, and the kernel makes every allocation wait.",
-				First:   "nothing now; for the next deletion, let the program use less memory, or raise memory.high (MemoryQoS)",
+				First:   "nothing now; for the next deletion, let {program} use less memory, or ask the node admin to raise memory.high",
 				Remedy:  "Let the program use less memory, or raise memory.high (set by the kubelet's MemoryQoS or a tool on the node).",
 			},
 		},

@@ -13,8 +13,9 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "PID 1 has no handler for the stop signal",
-		Message: "container {container}: PID 1, {program} ({pid} on the node), has no handler for {signal}, so the kernel drops it. " +
-			"{sigkill}",
+		Who:   diagnose.ByApp,
+		Message: "container {container}: PID 1, {program}, {has} no handler for {signal}, so the kernel {drops} it. " +
+			"{killed}",
 		Meaning: "The first process of a container is PID 1 of its PID namespace. " +
 			"The kernel delivers to PID 1 only those signals for which it has installed a handler. " +
 			"The default action, which would end any other process, does not apply to PID 1. " +
@@ -43,7 +44,7 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"Not reported if the preStop hook sends a request to a port, or if the pod shares a PID namespace. " +
 				"Not reported for another runtime than runc's shim, such as gVisor.",
 		},
-		Phrases: map[string][]diagnose.Choice{"next": {
+		Phrases: map[string][]diagnose.Choice{"killed": killed, "has": verb("has", "had"), "drops": verb("drops", "dropped"), "next": {
 			{Variant: wrapper, Text: "For a fast and clean next deletion, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node). " +
 				"Or start {child} directly, with exec in a script or the exec form of ENTRYPOINT. " +
 				"Do not put tini or dumb-init before {program}: they end it, and {child} gets SIGKILL immediately"},
@@ -65,16 +66,16 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			{Variant: notTERM, Text: ""},
 			{Text: "If it only keeps the container running, run this instead: sh -c 'trap exit TERM; sleep infinity & wait'. "},
 		}, "first": {
-			{Variant: wrapper, Text: "let {program} forward {signal} to its subprocess {child}, or start {child} directly (exec)"},
+			{Variant: wrapper, Text: "start {child} directly (exec), or let {program} forward {signal} to it"},
 			{Variant: daemon, Text: "start {child} in the foreground, with exec and without {program}"},
 			{Variant: daemon, Text: "start the program that serves in the foreground, with exec and without {program}"},
 			{Variant: harmless, Text: "set STOPSIGNAL of the image to SIGTERM, and run {program} under an init (tini)"},
 			{Variant: fixed, Text: "run {program} under an init (tini), or delete such a pod with a short --grace-period"},
 			{Text: "let {program} handle {signal}, or run it under an init (tini)"},
 		}, "avoid": {
-			{Variant: wrapper, Text: "tini before {program} ({child} then gets SIGKILL immediately)"},
-			{Variant: daemon, Text: "tini before {program} (the others then get SIGKILL immediately)"},
-			{Text: "force delete (no faster, pod untracked)"},
+			{Variant: wrapper, Text: "tini before {program} ({child} gets SIGKILL)"},
+			{Variant: daemon, Text: "tini before {program} (the others get SIGKILL)"},
+			{Text: avoidForce},
 		}},
 		Seen: []string{
 			"{program} (PID {pid} on the node) is PID 1 of its PID namespace (NSpid)",

@@ -58,6 +58,12 @@ const (
 	familyTrap    = "Trap"
 )
 
+// What shows why a process does not exit: what it logs.
+const (
+	logSteps  = "let {child} log its steps to see which is slow, and limit its time"
+	logSignal = "let {child} log when {signal} arrives and what follows. If {signal} does not arrive, let {program} forward it"
+)
+
 // SlowShutdown is a program that handles its stop signal and is not done when
 // the grace period ends. While the program runs, nothing shows that it has been
 // signalled: on a slow node, each step before the signal may be late. SIGKILL
@@ -71,9 +77,10 @@ var SlowShutdown = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",
+		Who:   diagnose.ByApp,
 		Quiet: true,
 		Message: "container {container}: program {quoted} {took} {signal} but did not exit " +
-			"within {within}. It was killed at {ended}{last}",
+			"within {within}{last}",
 		Phrases: map[string][]diagnose.Choice{
 			"took": {
 				{Variant: familyTrap, Text: "received"},
@@ -88,6 +95,7 @@ var SlowShutdown = &diagnose.Rule{
 				{Variant: awaits, Text: "{lingers}"},
 				{Variant: several, Text: "{lingers}"},
 				{Variant: one, Text: "{lingers}"},
+				{Variant: waited, Text: "; its main thread was last seen waiting for I/O"},
 				{Text: "; {doing}"},
 				{Text: ""},
 			},
@@ -108,10 +116,10 @@ var SlowShutdown = &diagnose.Rule{
 				{Text: ""},
 			},
 			"fate": {
-				{Variant: ignores, Text: "ignores {signal}"},
-				{Variant: handles, Text: "has a handler for {signal} and did not exit"},
+				{Variant: ignores, Text: "was set to ignore {signal}"},
+				{Variant: handles, Text: "had a handler for {signal} and did not exit"},
 				{Variant: taken, Text: "took {signal} and did not exit"},
-				{Variant: blocks, Text: "blocks {signal} and has not taken it"},
+				{Variant: blocks, Text: "blocked {signal} and had not taken it"},
 				{Variant: unsent, Text: "was not sent {signal}, although that would have ended it"},
 				{Text: "did not exit"},
 			},
@@ -147,23 +155,30 @@ var SlowShutdown = &diagnose.Rule{
 			},
 			"first": slices.Concat([]diagnose.Choice{
 				{Variant: pipeline, Text: asPipeline},
-				{Variant: familyTrap, Text: "run it in the background: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid"},
-				{Variant: removed, Text: "check what {program} does on {signal} (Node.js: add a listener, end open connections)"},
-				{Variant: uwsgi, Text: "set die-on-term of uwsgi"},
-				{Variant: systemd, Text: "set the stop signal to SIGRTMIN+3"},
-				{Variant: postgres, Text: "set the stop signal to SIGINT"},
-				{Variant: fresh, Text: "check why {child} takes so long"},
-				{Variant: helper, Text: "check why {child} takes so long"},
-				{Variant: maybe, Text: "check what {program} waits for; if that is {child}, {how}"},
-				{Variant: ignores, Text: "let {child} handle {signal}: remove a trap '' set before it starts"},
-				{Variant: blocks, Text: "let {child} take {signal}, which it blocks"},
+				{Variant: familyTrap, Text: inBackground},
+				{Variant: removed, Text: "if {program} is Node.js, add a listener for {signal}. If not, let it log what it does on {signal}"},
+				{Variant: uwsgi, Text: "set die-on-term in the configuration of uwsgi"},
+				{Variant: systemd, Text: "set the image's stop signal to SIGRTMIN+3"},
+				{Variant: postgres, Text: "set the image's stop signal to SIGINT"},
+				{Variant: fresh, Text: logSteps},
+				{Variant: helper, Text: logSteps},
+				{Variant: maybe, Text: "let {program} log what it waits for; if that is {child}, {do}"},
+				{Variant: ignores, Text: "let {child} " + notIgnored},
+				{Variant: blocks, Text: "in the code of {child}, let one thread take {signal}, or unblock {signal}"},
 				{Variant: unsent, Text: "let {program} forward {signal}, or start {child} with exec instead"},
 			}, firstLimits(), []diagnose.Choice{
-				{Variant: workers, Text: "check what {child} does on {signal}"},
-				{Variant: handles, Text: "check what {child} does on {signal} and whether {program} forwards it"},
-				{Variant: taken, Text: "check what {child} does on {signal}"},
-				{Text: "check what {program} waits for, or {raise}"},
+				{Variant: workers, Text: "let the subprocess {child} log its shutdown steps to see which is slow"},
+				{Variant: handles, Text: logSignal},
+				{Variant: taken, Text: logSteps},
+				{Text: "let {program} log its shutdown steps to see which is slow, or {raise}"},
 			}),
+			"do": {
+				{Variant: ignores, Text: "let {child} handle {signal}"},
+				{Variant: blocks, Text: "let {child} take {signal}, which it blocks"},
+				{Variant: unsent, Text: "let {program} forward {signal}, or start {child} with exec instead"},
+				{Variant: taken, Text: logSteps},
+				{Text: "let {child} log if and when {signal} arrives"},
+			},
 			"background": {
 				{Variant: pipeline, Text: pipelineOf("{child}")},
 				{Text: "Run the program in the background: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
@@ -205,7 +220,7 @@ var SlowShutdown = &diagnose.Rule{
 			"The container was killed (exit code 137) at {ended}",
 		},
 		First:  "nothing now; for the next deletion, {first}",
-		Avoid:  "a shorter grace period (loses more unsaved data)",
+		Avoid:  avoidShorter,
 		Remedy: "Nothing is broken. {look}. {limit}, or {raise}.",
 		Danger: "A shorter grace period loses more work.",
 		Families: []diagnose.Family{
@@ -226,7 +241,8 @@ var SlowShutdown = &diagnose.Rule{
 					"the kernel sent it again and again. " +
 					"Either the program lost its network while it worked on its shutdown, or its peers are gone. " +
 					"In the pod, both look the same.",
-				First: "find out what removed the pod's network, or whether its peers are gone",
+				First: "nothing now. Ask the network team if the pod's network was removed before the pod ended. If not, " +
+					"ask the owners of what {program} talked to",
 				Remedy: "Find out whether the pod's network was removed before the program was done, or whether its peers are gone. " +
 					"Whatever the network needs must stay until the pod is gone: " +
 					"network policies, endpoints and CNI objects. " +

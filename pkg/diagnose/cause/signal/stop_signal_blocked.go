@@ -14,8 +14,9 @@ var StopSignalBlocked = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the first process blocks the stop signal",
-		Message: "container {container}: every thread of {program} (PID {pid} on the node) blocks {signal}, which is still pending. " +
-			"{sigkill}",
+		Who:   diagnose.ByApp,
+		Message: "container {container}: every thread of {program} {blocks} {signal}, which {is} still pending. " +
+			"{killed}",
 		Meaning: "All threads of the process block the signal. " +
 			"The kernel keeps it pending until one of them unblocks it, or takes it with sigwait or signalfd. " +
 			"None does: the thread that should is missing, has exited, or is busy with something else. " +
@@ -28,12 +29,13 @@ var StopSignalBlocked = &diagnose.Rule{
 				"they have not run for half of the grace period.",
 			"Not reported if the signal is blocked and not pending: programs that take signals with sigwait or signalfd block them.",
 		},
+		Phrases: map[string][]diagnose.Choice{"killed": killed, "blocks": verb("blocks", "blocked"), "is": verb("is", "was")},
 		Seen: []string{
 			"{signal} is blocked in every thread of process {pid} (SigBlk) and pending (ShdPnd)",
 			"No thread of it has run for at least 3 seconds (two readings)",
 		},
-		First: "nothing now; for the next deletion, let a thread of {program} take {signal}, or unblock it",
-		Avoid: "force delete (no faster, pod untracked)",
+		First: "nothing now; for the next deletion, in the code of {program}, let one thread take {signal}, or unblock {signal} (pthread_sigmask)",
+		Avoid: avoidForce,
 		Remedy: "{fine}. " +
 			"In {program}, let one thread take {signal} at all times, or unblock {signal} (pthread_sigmask) before the program is executed.",
 		Danger: "The program is killed before it has taken {signal}: unwritten data may be lost. " +

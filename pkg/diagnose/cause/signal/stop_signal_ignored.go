@@ -16,8 +16,9 @@ var StopSignalIgnored = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the first process ignores the stop signal",
-		Message: "container {container}: {program} (PID {pid} on the node) ignores {signal}. " +
-			"{sigkill}",
+		Who:   diagnose.ByApp,
+		Message: "container {container}: {program} {ignores} {signal}. " +
+			"{killed}",
 		Meaning: "The process has set the signal's action to ignore (SIG_IGN), or has inherited that. " +
 			"What a shell ignores with trap '' TERM is ignored by every program that it starts, unless the program sets up its own handler. " +
 			"An interactive shell ignores SIGTERM by itself, so a container with a shell on a terminal always uses up its grace period.",
@@ -27,7 +28,7 @@ var StopSignalIgnored = &diagnose.Rule{
 			"The first thread does not block the signal, and does not wait for signals with sigwait.",
 			"It is proved if the process has not run since a reading from before the deletion. Otherwise it is inferred.",
 		},
-		Phrases: map[string][]diagnose.Choice{"next": {
+		Phrases: map[string][]diagnose.Choice{"killed": killed, "ignores": verb("ignores", "ignored"), "next": {
 			{Variant: aShell, Text: "If the shell has a terminal, exit it, or delete its pod with a short --grace-period. " +
 				"If it runs a script, remove its trap '' for {signal}. For a fast and clean next deletion, start the program with exec in the script"},
 			{Variant: fixed, Text: "{program} has no setting for signals. If a script sets trap '' for {signal} before it starts {program}, remove that. " +
@@ -35,13 +36,18 @@ var StopSignalIgnored = &diagnose.Rule{
 			{Text: "For a fast and clean next deletion, let the program handle {signal}. " +
 				"If a script sets trap '' for {signal} before it starts the program, remove that: a program inherits what its shell ignores"},
 		}, "first": {
-			{Variant: aShell, Text: "nothing now, or exit {program} if it is your shell; for the next deletion, remove trap '' for {signal} from its script"},
-			{Variant: fixed, Text: "nothing now; for the next deletion, remove trap '' for {signal} from its script, and run it under an init (tini)"},
-			{Text: "nothing now; for the next deletion, let {program} handle {signal}"},
+			{Variant: aShell, Text: "{shell}"},
+			{Variant: fixed, Text: "nothing now; for the next deletion, run {program} under an init (tini). " +
+				"If its script sets trap '' for {signal}, remove that"},
+			{Text: "nothing now; for the next deletion, let {program} " + notIgnored},
+		}, "shell": {
+			{Variant: diagnose.Gone, Text: "nothing now; for the next deletion, exit {program} first if it is your terminal, " +
+				"or remove trap '' for {signal} from its script"},
+			{Text: "if {program} is your terminal, exit it. If it runs a script, remove trap '' for {signal} before the next deletion"},
 		}},
 		Seen:  []string{"Process {pid} ({comm}) ignores {signal} now, and did before the deletion"},
 		First: "{first}",
-		Avoid: "force delete (no faster, pod untracked)",
+		Avoid: avoidForce,
 		Remedy: "{fine}. " +
 			"{next}.",
 		Danger: "The program is killed{unasked}: unwritten data may be lost. " +

@@ -14,8 +14,9 @@ var StopSignalMismatch = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program has no handler for its stop signal",
-		Message: "container {container}: its stop signal is {signal}, but {program} (PID {pid} on the node) has a handler for {handled}, not for {signal}. " +
-			"{sigkill}",
+		Who:   diagnose.ByApp,
+		Message: "container {container}: {program} {has} no handler for its stop signal {signal}, but one for {handled}. " +
+			"{killed}",
 		Meaning: "The image, or the container's specification, sets another stop signal than SIGTERM. " +
 			"The program in the container handles SIGTERM or another signal, but not that one, so nothing asks it to exit. " +
 			"It happens when a pod overrides the command of an image that was made for another program. " +
@@ -27,12 +28,13 @@ var StopSignalMismatch = &diagnose.Rule{
 			"SIGTERM, SIGINT or SIGQUIT is in SigCgt. For a shell, only SIGTERM counts, and only while it runs no program.",
 			"It is proved if the process has not run since a reading from before the deletion. Otherwise it is inferred.",
 		},
+		Phrases: map[string][]diagnose.Choice{"killed": killed, "has": verb("has", "had")},
 		Seen: []string{
 			"Process {pid} ({comm}) has a handler for {handled} (SigCgt)",
 			"It has none for {signal} now, and had none before the deletion",
 		},
-		First: "nothing now; for the next deletion, set the stop signal to {handled}",
-		Avoid: "force delete (no faster, pod untracked)",
+		First: "nothing now; for the next deletion, set the stop signal to {handled} (STOPSIGNAL of the image)",
+		Avoid: avoidForce,
 		Remedy: "{fine}. " +
 			"To make the next deletion fast, set the stop signal to {handled}. Set it as STOPSIGNAL in the image, " +
 			"or as lifecycle.stopSignal with os.name in the pod (if the feature gate ContainerStopSignals is on). Or let the program handle {signal}.",

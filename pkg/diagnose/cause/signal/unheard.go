@@ -29,9 +29,35 @@ const (
 )
 
 // asPipeline is what to do about a pipeline. In front of a filter, exec replaces only a part of the shell.
-const asPipeline = "log to stdout only and use exec, or in bash: exec PROGRAM > >(tee FILE) 2>&1"
+const asPipeline = "replace the pipe by exec PROGRAM, or in bash: exec PROGRAM > >(tee FILE) 2>&1"
 
-// pipelineOf is the same at length, where the placeholder is that of the program before the filter.
+// inBackground is what to do about a child in the foreground of a shell with a trap.
+const inBackground = "run {child} as: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid" + endsWait
+
+// endsWait says why a script waits twice.
+const endsWait = " (a signal ends the first wait)"
+
+// notIgnored is what to do about a program that may have inherited from a script that it ignores the signal.
+const notIgnored = "handle {signal}. If its script sets trap '' for {signal}, remove that"
+
+// What an Event tells not to do: while the container is in its grace period, and for the next deletion.
+const (
+	avoidForce   = "force delete (not faster, only hides the pod)"
+	avoidShorter = "a shorter grace period (loses unsaved data)"
+)
+
+// killed says in an Event what becomes of a container that does not exit by its stop signal.
+var killed = []diagnose.Choice{
+	{Variant: diagnose.Gone, Text: "The container was killed at {ended}{behind}"},
+	{Text: "SIGKILL is due at {deadline}{behind}"},
+}
+
+// verb is a word of a message about a pod that is there, and about one that is gone.
+func verb(is, was string) []diagnose.Choice {
+	return []diagnose.Choice{{Variant: diagnose.Gone, Text: was}, {Text: is}}
+}
+
+// pipelineOf is asPipeline at length, where the placeholder is that of the program before the filter.
 func pipelineOf(program string) string {
 	return "In a pipeline, exec and traps do not help: the shell waits for the filter. " +
 		"For a fast and clean next deletion, log to stdout only and start " + program + " with exec in the script. " +

@@ -26,6 +26,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a raw block volume cannot be unmapped, usually because in use",
+		Who:     diagnose.ByNode,
 		Message: "block volume {volumes} cannot be unmapped{why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
@@ -57,6 +58,14 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Variant: more, Text: "Ask the owners to unmount it in each namespace, or to stop what runs there{spare}"},
 				{Text: "Ask its owner to unmount it there, or to stop what runs there"},
 			},
+			"asked": {
+				{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+					"Ask both owners to unmount it, or to stop the processes{but}"},
+				{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+					"Ask the owners to unmount it, or to stop the processes{but}"},
+				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is (unit or pod UID). " +
+					"Ask that owner to unmount it."},
+			},
 			"list": {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
 			"how":  {{Variant: other, Text: ""}, {Text: " (dmsetup remove, or vgchange -an if the whole volume group is on this device)"}},
 			"filter": {{Variant: other, Text: "Afterwards, keep that program from using loop devices."}, {Text: "Afterwards, keep LVM from " +
@@ -76,13 +85,18 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Text: ", mounted at {innerpoint} ({innertype}),"}, {Text: ", mounted on the node ({innertype}),"}, {Text: ""},
 			},
 			"first": {
-				{Variant: changing, Text: "find out what uses it again and again (on the node: lsblk, findmnt); ask the volume's owner before you stop that"},
-				{Variant: atTimes, Text: "find out what mounts it again and again (on the node: lsblk, findmnt); ask the volume's owner before you stop that"},
-				{Variant: ofPod, Text: "ask the owner of the pod that uses it, which must terminate first (on the node: findmnt shows its UID)"},
-				{Variant: raid, Text: "on the node: lsblk and cat /proc/mdstat show what uses it; ask the volume's owner before you stop the RAID"},
-				{Variant: mapped, Text: "on the node: lsblk shows what uses it; ask the volume's owner before you unmount or deactivate it"},
-				{Text: "ask who mounted it and the volume's owner; then, on the node: umount {innerpoint}"},
-				{Text: "ask who mounted it and the volume's owner; then unmount it (on the node: findmnt shows where)"},
+				{Variant: changing, Text: "on the node: repeat lsblk and findmnt until they show what uses the device. " +
+					"Ask the volume's owner before you stop that"},
+				{Variant: atTimes, Text: "on the node: repeat lsblk and findmnt until they show where it is mounted. " +
+					"Ask the volume's owner what mounts it, and to stop that"},
+				{Variant: ofPod, Text: "on the node: findmnt shows the UID of the pod that mounts it. " +
+					"Find it (kubectl get pods -A -o yaml, cluster rights). Ask its owner to stop that pod"},
+				{Variant: raid, Text: "on the node: lsblk and cat /proc/mdstat show the RAID. " +
+					"If the volume's owner agrees, stop it as Fix says (see More). If not, wait"},
+				{Variant: mapped, Text: "on the node: lsblk shows what is on it. " +
+					"If the volume's owner agrees, deactivate that as Fix says (see More). If not, wait"},
+				{Text: "ask the volume's owner if this mount is needed. If the owner says no, on the node, as root: umount {innerpoint}. If unsure, wait"},
+				{Text: "ask the volume's owner if this mount is needed. If the owner says no, unmount it as Fix says (see More). If unsure, wait"},
 			},
 			"deactivate": {
 				{Variant: changing, Text: "Find out what activates it again and again, and stop that. Deactivate what is left"},
@@ -155,24 +169,27 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 			{
 				Name:    inside,
+				Who:     diagnose.ByNode,
 				Meaning: "The file system on the device has been mounted by hand, or by an automatic mounter that found it on the loop device.",
 				Remedy:  "{mount}. The kubelet then unmaps the device within two minutes.",
 				First:   "{first}",
 			},
 			{
 				Name: failing,
+				Who:  diagnose.ByStorage,
 				Meaning: "Nothing is seen that uses the device, but the kubelet still fails. Perhaps losetup is missing or fails, or the device has vanished " +
 					"under it. Or its user is something that nodeagent does not check, such as a mount namespace without a process.",
 				Remedy: "On the node: " + unmapErrors + ". The error names the step and the path. " +
 					"Repair that; the kubelet unmaps the device within two minutes.",
-				First: "on the node: " + unmapErrors + " names the step and the path; repair that",
+				First: "on the node, 'UnmapVolume' in the kubelet's log (journalctl -u kubelet) names what failed: restore that. " +
+					"If no line shows, ask the driver's owner",
 			},
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
 				Remedy:  "{servants}. The kubelet then unmaps the device within two minutes.",
 				First:   keepServing,
-				Avoid:   "killing it (other pods need it)",
+				Avoid:   notEnd,
 			},
 			{
 				Name: elsewhere,
@@ -181,7 +198,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 					"named is the first one of that mount namespace.",
 				Remedy: "Find out who mounted it: on the node, findmnt -N {pid} lists the mounts of the first mount namespace. {each}. " +
 					"The kubelet then unmaps the device within two minutes.",
-				First: "on the node: findmnt -N {pid} shows the mount; ask its owner to unmount it or to stop that process",
+				First: "{asked}",
 			},
 		},
 	},

@@ -13,15 +13,26 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
-		Layer:   "storage",
-		Title:   "the CSI driver of a volume is not registered",
-		Message: "volume {volumes} cannot be unpublished: its CSI driver {driver} is not registered with the kubelet of this node",
-		Phrases: map[string][]diagnose.Choice{"present": {
-			{Variant: evidence.DriverTerminating, Text: "find what keeps the driver's pod {driverpod} terminating (kubectl describe pod); " +
-				"its DaemonSet re-creates it only after that"},
-			{Text: "check why the driver's pod {driverpod} ({driverstate}) does not register: read the log of its container node-driver-registrar"},
-			{Text: "check that the driver's DaemonSet exists, tolerates this node's taints and has a pod here (kubectl get ds -A)"},
-		}},
+		Layer: "storage",
+		Title: "the CSI driver of a volume is not registered",
+		Who:   diagnose.ByStorage, NotApp: true,
+		Message: "volume {volumes} cannot be unpublished: its CSI driver {driver} is not registered on this node",
+		Phrases: map[string][]diagnose.Choice{
+			"present": {
+				{Variant: evidence.DriverTerminating, Text: "find what keeps the driver's pod {driverpod} terminating (kubectl describe pod); " +
+					"its DaemonSet re-creates it only after that"},
+				{Text: "check why the driver's pod {driverpod} ({driverstate}) does not register: read the log of its container node-driver-registrar"},
+				{Text: "check that the driver's DaemonSet exists, tolerates this node's taints and has a pod here (kubectl get ds -A)"},
+			},
+			"step": {
+				{Variant: evidence.DriverTerminating, Text: "kubectl describe pod (cluster rights) shows why the driver's pod {driverpod} " +
+					"does not end. If unclear, ask its owner"},
+				{Text: "read the log of container node-driver-registrar in pod {driverpod} ({driverstate}; cluster rights). " +
+					"Repair its error, or ask the driver's owner"},
+				{Text: "kubectl get ds -A (cluster rights): if the driver's DaemonSet is there, let it run on this node (taints). " +
+					"If not, ask its owner to install it"},
+			},
+		},
 		Meaning: "The containers have exited, and the kubelet has to call the CSI driver on this node to unpublish the volume. The driver is not " +
 			"there: its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet retries without end, and " +
 			"reports it in its log only.",
@@ -45,8 +56,8 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Danger: "A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it " +
 			"at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
-		First: "{present}",
-		Avoid: "rm below the pod's directory (it is the volume's data)",
+		First: "{step}",
+		Avoid: "rm in the pod's directory (deletes its data)",
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Unregistered }),
 	Check: func(p *fact.View) diagnose.Result {

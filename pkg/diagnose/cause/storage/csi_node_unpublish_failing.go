@@ -15,6 +15,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI driver fails to unpublish a volume",
+		Who:     diagnose.ByStorage,
 		Message: "CSI driver {driver} fails to unpublish volume {volumes}{others}: NodeUnpublishVolume returns {code}",
 		Phrases: map[string][]diagnose.Choice{"others": orOthers, "pod": podOfDriver},
 		Meaning: "The containers have exited, and the kubelet calls the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The " +
@@ -38,15 +39,17 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			"A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the " +
 			"same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
-		First: "on the node: journalctl -u kubelet --since -10min | grep 'csi: .*rpc error' shows the error; repair it or ask the driver's owner",
-		Avoid: "restarting the driver (breaks other pods' volumes if it uses FUSE)",
+		First: "find NodeUnpublishVolume in the log of {pod} (cluster rights). " +
+			"Show the error to the driver's owner. If none: Fix (see More)",
+		Avoid: "restarting the driver (FUSE mounts may break)",
 		Families: []diagnose.Family{{
 			Name:    evidence.CallUnanswered,
 			Meaning: "Nothing answers on the driver's socket: its process has exited without removing the socket, and has not been started again.",
 			Remedy: "Check {pod} for a container that is not running or restarts again and again (kubectl get pods -A -o wide). " +
 				"Repair it; the kubelet then retries within two minutes.",
-			First: "check that {pod} runs and does not keep restarting (kubectl get pods -A -o wide)",
-			Avoid: "a force delete (the volume stays mounted on this node)",
+			First: "kubectl get pods -A -o wide (cluster rights): if {pod} is down, its log shows why. " +
+				"If it is up, ask the driver's owner",
+			Avoid: "rm in the pod's directory (deletes its data)",
 		}},
 	},
 	Recurs: uncounted(ofDrivers),

@@ -15,6 +15,7 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI driver does not unpublish a volume in time",
+		Who:     diagnose.ByStorage,
 		Message: "CSI driver {driver} does not respond to NodeUnpublishVolume for volume {volumes}{others}",
 		Phrases: map[string][]diagnose.Choice{"others": orOthers, "pod": podOfDriver},
 		Meaning: "The containers have exited, and the kubelet calls the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The " +
@@ -41,8 +42,9 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 			"A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the " +
 			"same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
-		First: "read the log of {pod}: which backend does it wait for? Repair that, or ask the driver's owner",
-		Avoid: "restarting the driver (breaks other pods' volumes if it uses FUSE)",
+		First: "if the log of {pod} (cluster rights) names a backend that does not respond, restore that. " +
+			"If not, ask the driver's owner",
+		Avoid: "restarting the driver (FUSE mounts may break)",
 	},
 	Recurs: uncounted(ofDrivers),
 	Check: func(p *fact.View) diagnose.Result {

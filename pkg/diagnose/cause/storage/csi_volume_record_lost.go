@@ -21,9 +21,10 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes},
 	Doc: diagnose.Doc{
-		Layer:   "storage",
-		Title:   "the kubelet's record of a CSI volume is lost",
-		Message: "volume {volumes} cannot be unmounted: vol_data.json, the kubelet's record of its CSI driver, is missing or invalid{so}",
+		Layer: "storage",
+		Title: "the kubelet's record of a CSI volume is lost",
+		Who:   diagnose.ByStorage, NotApp: true,
+		Message: "volume {volumes} cannot be unmounted: the kubelet's record of its CSI driver is missing or invalid{so}",
 		Phrases: map[string][]diagnose.Choice{
 			"so": {{Variant: unmounted, Text: ", and nothing is mounted there"}, {Text: ""}},
 			"norecord": {
@@ -31,6 +32,7 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 				{Text: "All readings of a minute show no valid vol_data.json beside that mount"},
 			},
 			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
+			"count":   {{Text: "grep -c {poduid} /proc/1/mountinfo"}, {Text: "count the lines with this pod's UID in /proc/1/mountinfo"}},
 		},
 		Meaning: "Beside the mount of each CSI volume, the kubelet keeps a file, vol_data.json, with the names of the driver and of the volume. The " +
 			"file is empty or missing after a power failure, or if the disk was full when it was written. Or files below the pod's directory " +
@@ -56,13 +58,16 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Danger: "Do not run rm -rf on the volume's directory: while the volume is mounted, that deletes its data. " +
 			"The driver does not learn that the volume is unused. Before another node writes to the volume, make sure that this node has released it. " +
 			"A force delete leaves the volume mounted.",
-		First: "note driver and volumeHandle of its PersistentVolume, if any (kubectl get pv -o yaml); ask the volume's owner; then see More",
-		Avoid: "rm -rf on its directory (deletes the volume's data)",
+		First: "ask the volume's owner if you may unmount it. If yes, follow Fix (see More): note its PersistentVolume first. " +
+			"If unsure, wait",
+		Avoid: "rm -rf on the volume's directory (its data)",
 		Families: []diagnose.Family{{
 			Name: unmounted,
+			Who:  diagnose.ByNode, NotApp: true,
 			Meaning: "Nothing is mounted at the volume's directory: its mount failed when the pod started, or it was unmounted by hand. The kubelet " +
 				"still takes it for mounted, and fails at the missing record each time.",
-			First: "on the node: findmnt | grep {poduid} must show nothing; then systemctl restart kubelet",
+			First: "on the node, as root: {count}. If it prints 0, restart the kubelet (containers keep running). " +
+				"If not, ask the storage team",
 			Remedy: "On the node, check once more that nothing is mounted below the pod's directory: findmnt | grep {poduid}. " +
 				"Then: systemctl restart kubelet. It forgets the volume, and the pod terminates; containers keep running. " +
 				"Check with the driver that the volume is detached from this node before another node uses it.",

@@ -22,13 +22,15 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "an image volume cannot be unmounted: it is in use",
+		Who:     diagnose.ByNode,
 		Message: "containerd cannot unmount an image volume of the pod (EBUSY): {process} uses it ({via}){more}",
 		Phrases: map[string][]diagnose.Choice{
 			"more": {{Text: ", and {alike} more like it"}, {Text: ""}},
 			"first": {
-				{Variant: diagnose.Essential, Text: "do not stop it: it serves other pods. On the node: ls -l /proc/{pid}/cwd /proc/{pid}/fd shows what it uses there"},
-				{Text: "on the node: systemctl status {pid} shows what it is; ask its owner to leave the volume or stop it"},
+				{Variant: diagnose.Essential, Text: keepServing},
+				{Text: askOwner},
 			},
+			"harm": {{Variant: diagnose.Essential, Text: notEnd}, {Text: "umount -l (leaves its snapshot behind)"}},
 			"end": {
 				{Variant: diagnose.Essential, Text: "It serves other pods or the whole node: do not stop it. Find out what it uses there. " +
 					"Restart its service when the other pods allow it"},
@@ -60,7 +62,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		Danger: "umount -l hides the mount while its files stay in use; containerd then cannot remove its snapshot. " +
 			"A force delete leaves the mount and the sandbox on the node with no API object tracking them.",
 		First: "{first}",
-		Avoid: "umount -l (its snapshot then cannot be removed)",
+		Avoid: "{harm}",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		f := fact.SandboxStop(p)

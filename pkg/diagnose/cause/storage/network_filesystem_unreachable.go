@@ -17,16 +17,19 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: diagnose.Doc{
-		Layer:   "storage",
-		Title:   "the kubelet is blocked on a volume whose server does not respond",
-		Message: "kubelet thread {thread} is blocked on {which}: the {protocol} server {who} does not respond",
+		Layer: "storage",
+		Title: "the kubelet is blocked on a volume whose server does not respond",
+		Who:   diagnose.ByStorage, NotApp: true,
+		Message: "a kubelet thread is blocked on {which}: the {protocol} server {who} does not respond",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "volume {volume}"}, {Text: "a volume of the pod"}},
 			"who":   {{Variant: local, Text: "behind {server} (this node)"}, {Text: "{server}"}},
 			"from":  {{Text: " from {source}"}, {Text: ""}},
 			"first": {
-				{Variant: local, Text: "on the node, check the proxy or server at {server} (stunnel, efs-proxy); restore it at the same address"},
-				{Text: "check from the node that {server} is reachable (ping, nc -z); restore it at the same address; the kubelet then resumes"},
+				{Variant: local, Text: "on the node, as root: ss -tlnp. If no proxy or server listens at {server}, start it there again. " +
+					"If one does, ask the server's owner"},
+				{Text: "on the node: nc -zv to the server's port (NFS 2049, SMB 445). If it fails, restore the server or route (same address). " +
+					"If not, ask the server's owner"},
 			},
 			"back": {
 				{Variant: local, Text: "The mount goes to this node itself, where a proxy (stunnel or efs-proxy of the EFS CSI driver) or the server listens. " +
@@ -72,7 +75,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"Restarting the kubelet leaves the thread and can hang the new kubelet. " +
 			"A force delete may block the kubelet for all pods of the node at its next restart.",
 		First: "{first}",
-		Avoid: "ls or df on the mount (hangs your shell), umount -f (discards pending writes)",
+		Avoid: "ls or df there (hang), umount -f (loses writes)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		t, m := fact.KubeletBusyWithVolume(p), (*evidence.Mount)(nil)

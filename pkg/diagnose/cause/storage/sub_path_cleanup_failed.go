@@ -17,6 +17,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "the kubelet cannot remove the subPath directories of a volume",
+		Who:     diagnose.ByNode,
 		Message: "volume {volumes}: the kubelet cannot remove its subPath directories",
 		Phrases: map[string][]diagnose.Choice{
 			"list": {{Text: "grep '{poduid}/volume-subpaths' /proc/1/mountinfo"}, {Text: "grep volume-subpaths /proc/1/mountinfo (only lines with this pod's UID)"}},
@@ -44,8 +45,8 @@ var SubPathCleanupFailed = &diagnose.Rule{
 			"Ask the volume's owner before you move its content away. The kubelet removes the empty directory within two minutes.",
 		Danger: "Never run rm or mv below volume-subpaths while a line shows: it is the volume's data. " +
 			"Other directories named volume-subpaths belong to running pods: compare the pod's UID in the path.",
-		First: "on the node: {list}. If it prints lines: umount each mount point (field 5). If not: ask the pod's owner whether the files there may go",
-		Avoid: "rm or mv while a line shows (it is the volume's data)",
+		First: "on the node, as root: {list}. If lines show, umount each path in field 5 (no -f or -l). If none: Fix (see More)",
+		Avoid: "rm or mv in volume-subpaths (may hold data)",
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Subpaths > 0 }),
 	Check: func(p *fact.View) diagnose.Result {

@@ -17,11 +17,11 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "the kubelet cannot remove the directory of a volume",
+		Who:     diagnose.ByNode,
 		Message: "volume {volumes}: {why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
-				{Variant: inside, Text: "{innertype} is mounted inside, so the kubelet cannot remove its directory (EBUSY). Each retry of the " +
-					"kubelet can delete files there"},
+				{Variant: inside, Text: "{innertype} is mounted inside, so the kubelet cannot remove its directory (EBUSY). Each retry can delete files there"},
 				{Variant: oneOf, Text: "the kubelet cannot remove the directory of at least one of them; nothing is mounted there"},
 				{Variant: mountLost, Text: "it is no longer mounted, and the kubelet cannot remove its directory{others}, probably because of files in it"},
 				{Text: "the kubelet cannot remove its directory{others}; nothing is mounted there"},
@@ -51,10 +51,12 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			"The kubelet removes the directory within two minutes.",
 		Danger: "Check that nothing is mounted inside before you delete anything by hand: what is inside a mount is data of another file system. " +
 			"A force delete leaves the directory on the node.",
-		First: "on the node: " + teardownErrors + " names the file and the error (immutable file, read-only disk)",
-		Avoid: "rm without a look at findmnt (deletes what is mounted inside)",
+		First: "on the node, 'TearDown failed' in the kubelet's log (journalctl -u kubelet) names the file. " +
+			"Ask the volume's owner. If the disk is read-only: Fix (see More)",
+		Avoid: "rm before findmnt (may delete a mount's data)",
 		Families: []diagnose.Family{{
 			Name: inside,
+			Who:  diagnose.ByNode,
 			Meaning: "Something is mounted inside the directory: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the " +
 				"pod, or by hand. The kubelet deletes what is inside that mount too, at each attempt.",
 			Remedy: "On the node: {mount} shows what is mounted there (field 5). Copy its files away without delay: each retry can delete " +
@@ -63,8 +65,9 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 				"The kubelet removes the directory within two minutes.",
 			Danger: "The kubelet deletes the files inside that mount at each attempt, unless it is read-only. Do not run rm -rf there yourself. " +
 				"A force delete leaves the directory on the node.",
-			First: "on the node: {mount} shows it (field 5); copy its files away (umount of a tmpfs loses them), ask the pod's owner, then umount it",
-			Avoid: "rm -rf there (deletes that mount's data)",
+			First: "now, on the node, as root: copy the files in that mount away (Fix shows where, see More). " +
+				"If the mount's owner agrees, unmount it",
+			Avoid: "rm -rf in the volume (deletes mounted data)",
 		}, {
 			Name: mountLost,
 			Meaning: "The volume was mounted there, and is not any more: it was unmounted by hand or by the kubelet. The kubelet then removes the " +
@@ -74,8 +77,9 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 				"The kubelet removes the empty directory within two minutes.",
 			Danger: "Check that nothing is mounted there before you delete anything (findmnt): what is inside a mount is the volume's data. " +
 				"A force delete leaves the directory on the node, with the files in it.",
-			First: "on the node: " + teardownErrors + " names the directory; ask the volume's owner before you move files out of it",
-			Avoid: "rm of those files (they may exist nowhere else)",
+			First: "on the node, 'TearDown failed' in the kubelet's log names the directory. " +
+				"Ask the volume's owner where its files belong, then follow Fix (see More)",
+			Avoid: "rm of those files (maybe the only copy)",
 		}},
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return !v.Block && v.Driver == "" && v.Subpaths == 0 }),

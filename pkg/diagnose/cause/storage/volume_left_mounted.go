@@ -23,6 +23,7 @@ var VolumeLeftMounted = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI volume is still mounted; the kubelet no longer retries",
+		Who:     diagnose.ByNode,
 		Message: "volume {volumes} is still mounted. CSI driver {driver} reported it unpublished, so the kubelet has not retried since {since}",
 		Phrases: map[string][]diagnose.Choice{
 			"pod":     podOfDriver,
@@ -59,7 +60,8 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"umount -l can destroy it too: it hides the mount while the file system is in use. " +
 			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is " +
 			"mounted there is the volume's data.",
-		First: "read the log of {pod}: does it still write data back? If not, ask the volume's owner, then unmount (see More)",
+		First: "ask the driver's owner if all data is written back. If so, and if the volume's owner agrees, follow Fix (see More). " +
+			"If unsure, wait",
 		Avoid: "umount -l (only hides the use; data at risk)",
 	},
 	Check: func(p *fact.View) diagnose.Result {

@@ -19,6 +19,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a volume cannot be unmounted: it is in use",
+		Who:     diagnose.ByNode,
 		Message: "volume {volumes} cannot be unmounted (EBUSY): {user}{said}",
 		Phrases: map[string][]diagnose.Choice{
 			"user": {
@@ -89,18 +90,20 @@ var VolumeUnmountBusy = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: inside,
+				Who:  diagnose.ByNode,
 				Meaning: "Something is mounted inside the volume: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, " +
 					"or by hand.",
 				Remedy: "On the node: {mount} lists what is mounted inside. Ask the volume's owner whether that is still needed. " +
 					"Unmount it, innermost first, without -f or -l. {unmounted}.",
-				First: "on the node: {mount} lists it; ask the volume's owner, then unmount it, innermost first",
+				First: "ask the volume's owner if the mount inside is needed. If the owner says no, unmount it as Fix says (see More). " +
+					"If unsure, wait",
 			},
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
 				Remedy:  "{servants}. {unmounted}.",
 				First:   keepServing,
-				Avoid:   "killing it (other pods need it)",
+				Avoid:   notEnd,
 			},
 		},
 	},
@@ -145,9 +148,11 @@ const more = "More"
 var (
 	orMore     = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
 	lookAtThem = []diagnose.Choice{
-		{Variant: one, Text: "on the node: systemctl status {pid} shows the first one. Ask both owners to stop these processes{but}"},
-		{Variant: more, Text: "on the node: systemctl status {pid} shows the first one. Ask the owners to stop these processes{but}"},
-		{Text: "on the node: systemctl status {pid} shows what it is; ask its owner to stop it or leave the volume"},
+		{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+			"Ask both owners to stop them{but}."},
+		{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+			"Ask the owners to stop them{but}."},
+		{Text: askOwner},
 	}
 	stopThem = []diagnose.Choice{
 		{Variant: one, Text: "Find out what both processes do with the volume. Ask their owners to stop them or to close the " +
@@ -165,8 +170,14 @@ var (
 	}
 )
 
-// keepServing is the first step about a process that serves other pods too.
-const keepServing = "on the node: ls -l /proc/{pid}/cwd /proc/{pid}/fd shows what it uses there; restart its service only when the other pods allow it"
+// The first step about a process outside the pod that uses a volume, that about one which serves other pods too, and what to avoid of the latter.
+const (
+	askOwner = "on the node: cat /proc/{pid}/cgroup shows whose process it is (unit or pod UID). " +
+		"Ask that owner to stop it."
+	keepServing = "on the node, as root: ls -l /proc/{pid}/cwd /proc/{pid}/fd shows its files. " +
+		"Restart its service only if the owners of the node's pods agree"
+	notEnd = "killing that process (other pods need it)"
+)
 
 // heldBy finds the processes that use one of the pod's mounts.
 func heldBy(p *fact.View) []diagnose.Finding {

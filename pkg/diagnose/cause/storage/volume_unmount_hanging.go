@@ -15,6 +15,9 @@ const asking = "Asking"
 // ofCSI is the variant of a volume that a CSI driver has mounted.
 const ofCSI = "CSI"
 
+// namesBackend is what to do about the log of a CSI driver that runs FUSE daemons.
+const namesBackend = "names a backend that does not respond, restore that. If not, ask the driver's owner"
+
 // VolumeUnmountHanging is a thread that hangs in the kernel while it tears down a volume
 // whose file system is no network file system.
 var VolumeUnmountHanging = &diagnose.Rule{
@@ -24,9 +27,10 @@ var VolumeUnmountHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "unmounting a volume hangs in the kernel",
-		Message: "volume {volumes}: thread {thread} of {process} is blocked {where}; {on} does not respond",
+		Who:     diagnose.ByStorage,
+		Message: "volume {volumes}: a thread of {process} is blocked {where}; {on} does not respond",
 		Phrases: map[string][]diagnose.Choice{
-			"where": {{Variant: asking, Text: "in a call on it before the unmount"}, {Text: "while unmounting it"}},
+			"where": {{Variant: asking, Text: "before unmounting it"}, {Text: "while unmounting it"}},
 			"on": {
 				{Variant: detached, Text: "the file system (already detached)"},
 				{Text: "its {fstype} file system"},
@@ -37,6 +41,12 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			"first": {
 				{Text: "pod {driverpod} of its CSI driver"}, {Variant: ofCSI, Text: "the pod of its CSI driver on this node"},
 				{Text: "the process that has /dev/fuse open for it"},
+			},
+			"log": {
+				{Text: "if the log of the driver's pod {driverpod} (cluster rights) " + namesBackend},
+				{Variant: ofCSI, Text: "if the log of the driver's pod on this node (cluster rights) " + namesBackend},
+				{Text: "on the node, as root: find /proc/[0-9]*/fd -lname /dev/fuse lists the FUSE daemons. " +
+					"Ask the owner of the volume's daemon to repair it"},
 			},
 		},
 		Meaning: "The containers have exited, and the pod's volume has to be unmounted. The kubelet, or the program that unmounts for it, makes a " +
@@ -62,8 +72,9 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		Danger: "umount -l hides the mount and leaves the thread. ls or df on the mount can hang your shell. Restarting the kubelet " +
 			"leaves the thread and can hang the new kubelet. " +
 			"A force delete leaves the volume attached to this node, and another node may mount it too.",
-		First: "on the node: dmesg -T | tail -30 (I/O errors) and iostat -x 1 (only slow?); repair the disk or server behind it",
-		Avoid: "ls or df on it (can hang your shell)",
+		First: "on the node, as root: if dmesg -T shows I/O errors, restore that disk or server. " +
+			"If iostat -x 1 shows a busy disk, wait. If neither, ask its owner",
+		Avoid: "ls or df on the mount (can hang your shell)",
 		Families: []diagnose.Family{{
 			Name: fact.FamilyFUSE,
 			Meaning: "The daemon of a FUSE file system, such as gcsfuse, s3fs, rclone or JuiceFS, does not respond. Often its process is stopped or " +
@@ -75,8 +86,8 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			Danger: "Restarting the daemon or aborting the connection affects every user of that mount. umount -l hides the mount and leaves the thread. " +
 				"ls or df on the mount hangs your shell. Restarting the kubelet leaves the thread and can hang the new kubelet. " +
 				"A force delete leaves the volume mounted on this node.",
-			First: "check {first}: does the FUSE daemon run and reach its backend? Ask the users of the mount before a restart",
-			Avoid: "ls or df on it (hangs your shell)",
+			First: "{log}",
+			Avoid: "ls or df there (hang), a restart unasked (breaks mounts)",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {
