@@ -46,17 +46,17 @@ var Unrecognised = &Rule{
 			"starved":   {{Text: ". The node is under {scarce} pressure, so the pod may only be slow"}, {Text: ""}},
 			"first": {
 				{Variant: Uncalled, Text: "ask the owner of {refuser} to get its pods Ready: the API server cannot call it. " +
-					"If still stuck: use Fix (see More)"},
+					"If still stuck: use Fix"},
 				{Variant: doneOnNode, Text: "ask the owner of {refuser} (it rejects nodeagent's update) whether it also rejects the kubelet's. " +
-					"If not: use Fix (see More)"},
+					"If not: use Fix"},
 				{Variant: readingHangs, Text: "on the node, as root: grep fanotify /proc/PID/task/*/stack (PID: that of /nodeagent run). " +
-					"If a line: ask the antivirus or EDR team. If none: use Fix (see More)"},
+					"If a line: ask the antivirus or EDR team. If none: use Fix"},
 				{Variant: noHolder, Text: "on the node: losetup -a, swapon --show or exportfs -v may name this volume. " +
-					"If none: use Fix (see More)"},
+					"If none: use Fix"},
 				{Variant: doneOnNode, Text: "on the node: search the kubelet's log (journalctl -u kubelet) for {named}. " +
-					"If no error: open an issue with the capture (Fix, see More)"},
+					"If no error: open an issue with the capture (Fix)"},
 				{Text: "on the node: search the kubelet's log (journalctl -u kubelet) for {named} and UnmountVolume. " +
-					"If an error: ask the owner of what it names. If none: open an issue with the capture (Fix, see More)"},
+					"If an error: ask the owner of what it names. If none: open an issue with the capture (Fix)"},
 			},
 			"named": {{Text: "{podnamespace}/{podname}"}, {Text: "this pod's name"}},
 			"log": {

@@ -39,7 +39,7 @@ func note(d *diagnose.Diagnosis, f *diagnose.Finding, since string, of verdict.S
 		when = " since " + since
 	}
 	return within(mostNote, lead(d, f, when)+shortNames(clean(f.Message)), labelled("Who", f.Acts()), labelled("First", f.First),
-		labelled("Avoid", shortNames(f.Avoid)), forceWord(d), more+readCommand(of))
+		labelled("Avoid", shortNames(f.Avoid)), forceWord(d), fixAndMore+readCommand(of))
 }
 
 // alone composes the text of an Event where there is no condition, as about a pod that is gone: it has the fix and the timeline, too, as
@@ -114,8 +114,11 @@ func shortNames(text string) string {
 	return text
 }
 
-// more is the label of where the rest stands: a command, or an address.
-const more = "More: "
+// The labels of where the rest stands: a command that shows the condition with its Fix, and the address of a page.
+const (
+	fixAndMore = "Fix and more: "
+	more       = "More: "
+)
 
 // within joins sentences that have room in n bytes, from the first to the last. One that has none is left out whole, but for the first.
 func within(n int, parts ...string) string {
@@ -233,7 +236,7 @@ func labelled(label, text string) string {
 
 // sentence ends a text with a full stop unless it has an end of its own, or is a command or an address to copy.
 func sentence(s string) string {
-	if s == "" || strings.ContainsRune(".!?…", lastRune(s)) || strings.HasPrefix(s, more) {
+	if s == "" || strings.ContainsRune(".!?…", lastRune(s)) || strings.HasPrefix(s, fixAndMore) || strings.HasPrefix(s, more) {
 		return s
 	}
 	return s + "."

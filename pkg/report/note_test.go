@@ -38,7 +38,7 @@ func TestNote(t *testing.T) {
 	of := verdict.Subject{Namespace: "shop", Name: "web-0"}
 	const (
 		acts = " Who: node admin (not the app)."
-		rest = " More: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause"
+		rest = " Fix and more: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause"
 	)
 	for name, c := range map[string]struct {
 		f     diagnose.Finding
@@ -244,7 +244,7 @@ func TestEventsAreComplete(t *testing.T) {
 		if !d.Gone && !moment.MatchString(said) { // of one that is gone the Timeline has the times, where there is room
 			t.Errorf("%s: has no time: %s", name, said)
 		}
-		if !d.Gone && !strings.HasSuffix(said, " More: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause") {
+		if !d.Gone && !strings.HasSuffix(said, " Fix and more: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause") {
 			t.Errorf("%s: does not say where there is more: %s", name, said)
 		}
 		if d.Force != nil && d.Force.Answer != diagnose.ForceYes && !strings.Contains(said, " Force delete: "+string(d.Force.Answer)) {

@@ -26,7 +26,7 @@ func inCondition(says string, m *conditions.Message) (line, text string, ok bool
 // How an Event, and the Cause of a condition, begins; where an Event goes on after what is stuck; and what an Event has that says what to do.
 var (
 	lead = regexp.MustCompile(`^(?:WHOLE NODE[^:]*: )?(?:Was probably |Was |Probably )?(?i:stuck|slow stop)(?: in phase [A-Za-z]+| in an unknown phase| since [0-9: -]+UTC)?: `)
-	then = regexp.MustCompile(` (?:Who|First|Fix|Next time|Avoid|Force delete|Timeline|More): `)
+	then = regexp.MustCompile(` (?:Who|First|Fix|Next time|Avoid|Force delete|Timeline|More|Fix and more): `)
 	todo = regexp.MustCompile(` (?:First|Fix|Next time): `)
 )
 
@@ -37,7 +37,7 @@ func (r *Run) Malformed(note string, c *corev1.PodCondition) (wrong []error) {
 	if begin == "" {
 		wrong = append(wrong, fmt.Errorf("the Event does not begin as a verdict does:\n%s", note))
 	}
-	if !todo.MatchString(note) || !strings.Contains(note, " More: ") {
+	if !todo.MatchString(note) || !strings.Contains(note, " More: ") && !strings.Contains(note, " Fix and more: ") {
 		wrong = append(wrong, fmt.Errorf("the Event does not say what to do, or where there is more:\n%s", note))
 	}
 	if c == nil {

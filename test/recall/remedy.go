@@ -201,7 +201,7 @@ func ownLimit(c cell) (remedy, bool) {
 }
 
 // firstOf is what an Event says to do first.
-var firstOf = regexp.MustCompile(`(?s)\bFirst: (.*?)(?:\. Avoid: |\. Force delete: |\. More: |$)`)
+var firstOf = regexp.MustCompile(`(?s)\bFirst: (.*?)(?:\. Avoid: |\. Force delete: |\. Fix and more: |\. More: |$)`)
 
 // works says what is wrong with a pod that was remedied, "" if its program ended by itself, within two thirds of its grace period, and as it
 // does where it has nothing to do: with the exit code that its handler gives.

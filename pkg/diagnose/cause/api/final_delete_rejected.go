@@ -30,7 +30,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 			{Variant: others, Text: "The kubelet counts requests by method, not by object, and may delete other pods too: which one is rejected is not known"},
 			{Text: "The kubelet counts requests by method, not by object: that they were for this pod is inferred"},
 		}, "look": {
-			{Variant: others, Text: "the kubelet's log on the node (command under Fix, see More)"}, {Text: "the dry run under Fix (see More; cluster rights)"},
+			{Variant: others, Text: "the kubelet's log on the node (command under Fix)"}, {Text: "the dry run under Fix (cluster rights)"},
 		}, "log": {
 			{Text: "journalctl -u kubelet --since=-10min | grep 'Failed to delete status for pod'"},
 		}, "try": {

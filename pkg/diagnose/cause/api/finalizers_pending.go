@@ -104,18 +104,18 @@ var FinalizersPending = &diagnose.Rule{
 					"and may not accept the removal until then"},
 				{Text: "search the log of {owner} for {refuser} (it rejects nodeagent's update). " +
 					"If found: ask its owner to allow the removal"},
-				{Variant: jobTracking, Text: "ask the cluster admin to search kube-controller-manager's log for {named}. If no line: use Fix (see More)"},
+				{Variant: jobTracking, Text: "ask the cluster admin to search kube-controller-manager's log for {named}. If no line: use Fix"},
 				{Variant: foregroundDeletion, Text: "in {podnamespace}, find the object whose ownerReferences name this pod (blockOwnerDeletion). " +
 					"Ask its owner. If none: ask the cluster admin"},
 				{Variant: argoWorkflows, Text: "search the workflow-controller's log for {named}. " +
-					"If the Workflow is gone (kubectl -n {podnamespace} get workflows): use Fix (see More)"},
+					"If the Workflow is gone (kubectl -n {podnamespace} get workflows): use Fix"},
 				{Variant: kueue, Text: "kubectl -n {podnamespace} get workloads -o yaml: if the group waits for a replacement pod, wait. " +
 					"If not: search Kueue's log for {named}"},
 				{Variant: actionsRunner, Text: "search the log of actions-runner-controller for {named} (token, rate limit, busy runner). " +
 					"If no line: see whether its pod is Ready"},
 				{Variant: juiceFS, Text: "search the log of this node's juicefs-csi-node pod for {named} (cluster rights). " +
 					"If no line or no pod: ask the driver's owner"},
-				{Text: "search the log of {owner} for {named}. If uninstalled: ask the former owner, then use Fix (see More)"},
+				{Text: "search the log of {owner} for {named}. If uninstalled: ask the former owner, then use Fix"},
 			},
 			"harm": {
 				{Variant: jobTracking, Text: "the Job loses count, reruns the pod"},

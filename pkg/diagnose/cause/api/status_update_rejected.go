@@ -30,7 +30,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 			"why":     {{Variant: diagnose.Uncalled, Text: " because it cannot call {refuser}"}, {Text: ""}},
 			"check": {
 				{Text: "ask the owner of {refuser} (it rejects nodeagent's update too) to allow the kubelets (group system:nodes) to update pods/status"},
-				{Text: "search the kubelet's log on the node (see More) for 'Failed to update status for pod'. " +
+				{Text: "search the kubelet's log on the node (see Fix) for 'Failed to update status for pod'. " +
 					"The owner of the rule it names may allow the kubelets (group system:nodes) to update pods/status"},
 			},
 			"log": {{Text: "journalctl -u kubelet --since=-10min | grep 'Failed to update status for pod'"}},
@@ -63,7 +63,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 			Meaning: "The API server has to call a webhook before it writes the status of pods. " +
 				"It cannot reach the webhook, does not accept its certificate or gets no answer, and then rejects the update (failurePolicy: Fail). " +
 				"Most often the webhook's own pods do not run, perhaps because their status cannot be written either.",
-			First: "ask the webhook's owner to get its pods Ready (cluster rights; Fix, see More, shows its Service). " +
+			First: "ask the webhook's owner to get its pods Ready (cluster rights; Fix shows its Service). " +
 				"If they are Ready: ask about its caBundle",
 			Avoid: "deleting the whole webhook (may guard more)",
 			Remedy: "Find the webhook's Service: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml. " +

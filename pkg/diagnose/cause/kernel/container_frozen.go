@@ -40,7 +40,7 @@ var ContainerFrozen = &diagnose.Rule{
 			"Cgroup {cgroup} is frozen{record}",
 			"Process {pid} ({program}) and the container's other frozen processes did not run between two readings",
 		},
-		First: "if a checkpoint or a backup runs, wait for its end. If not, {ends} it on the node as Fix says (see More)",
+		First: "if a checkpoint or a backup runs, wait for its end. If not, {ends} it on the node as Fix says",
 		Avoid: "{thawing} during a checkpoint (ruins the copy)",
 		Phrases: map[string][]diagnose.Choice{
 			"group": {
@@ -94,7 +94,7 @@ var ContainerFrozen = &diagnose.Rule{
 				Who:  diagnose.ByNode, Ends: true,
 				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod terminates at the end of its grace period.",
 				First: "can wait: SIGKILL ends it. For a clean stop: if no checkpoint or backup runs, {ends} it as Fix says " +
-					"(see More)",
+					"(see Fix)",
 			},
 			{
 				Name: familyFreezerV1,

@@ -71,10 +71,10 @@ var FileScannerNotAnswering = &diagnose.Rule{
 					"its service or pod"},
 				{Variant: severalOfThem, Text: "ask the owners of these listeners (on the node: cat /proc/PID/cgroup) to restart them one by one, until " +
 					"the pod ends"},
-				{Variant: frozenItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's unit or pod UID. Ask its owner to thaw it"},
-				{Variant: hangsItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's unit or pod UID. Ask its owner to repair what " +
-					"it waits for (see More)"},
-				{Text: "on the node: cat /proc/{pid}/cgroup shows the listener's unit or pod UID. Ask its owner to restart it"},
+				{Variant: frozenItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to thaw it"},
+				{Variant: hangsItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to repair what " +
+					"it waits for (see Fix)"},
+				{Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to restart it"},
 				{Text: "on the node, as root: grep -rls fanotify /proc/[0-9]*/fdinfo lists them. Ask the owners to restart them. If none: ask the " +
 					"security team"},
 			},

@@ -134,7 +134,7 @@ var unkillableFamilies = []diagnose.Family{
 			"that a process still uses cannot be reset.",
 		Danger: "Do not run the GPU vendor's tools (nvidia-smi, rocm-smi) on this node: they hang in the same place.",
 		First: "on the node, as root: dmesg | grep -iE 'xid|nvrm|amdgpu' may show the error. If the owners of the node's pods " +
-			"agree, drain and reboot the node (see More)",
+			"agree, drain and reboot the node (see Fix)",
 		Avoid: "nvidia-smi or rocm-smi (they hang too)",
 	},
 	{
@@ -153,7 +153,7 @@ var unkillableFamilies = []diagnose.Family{
 		Remedy: "Wait some minutes. If the thread is still stuck, {drain}. Nothing else is known to end it. Then install a newer kernel than {release}. " +
 			"Until then keep the program from using io_uring: for Node.js, set UV_USE_IO_URING=0 in its environment.",
 		Danger: "Do not force-delete: the process is alive and holds its files. Another pod of this program may get stuck in the same place on this node.",
-		First:  "wait 5 minutes. If still stuck and the owners of the node's pods agree, drain and reboot the node (see More)",
+		First:  "wait 5 minutes. If still stuck and the owners of the node's pods agree, drain and reboot the node (see Fix)",
 		Avoid:  "starting this program there (may hang too)",
 	},
 	{
@@ -164,7 +164,7 @@ var unkillableFamilies = []diagnose.Family{
 		Remedy:  "On the node, as root: timeout 5 cat /proc/{thread}/stack. Repair what the thread waits for. If that is not possible, {drain}.",
 		Danger:  "Do not force-delete: the process is alive and may hold volumes and devices.",
 		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
-			"If unclear: see More",
+			"If unclear: see Fix",
 	},
 }
 
@@ -244,8 +244,8 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	"which":   {{Text: "device {source}"}, {Text: "device {device}"}, {Text: "the device below the file system"}},
 	"cluster": {{Text: " of {source}"}, {Text: ""}},
 	"restart": {
-		{Text: "find the {fstype} daemon (a sidecar, a CSI pod or a service) with Fix (see More). Ask its owner to repair or restart it"},
-		{Text: "on the node, as root: grep -H . /sys/fs/fuse/connections/*/waiting. If one is not 0, find its daemon with Fix (see More) " +
+		{Text: "find the {fstype} daemon (a sidecar, a CSI pod or a service) with Fix. Ask its owner to repair or restart it"},
+		{Text: "on the node, as root: grep -H . /sys/fs/fuse/connections/*/waiting. If one is not 0, find its daemon with Fix " +
 			"and ask its owner"},
 	},
 	"waiting": {
@@ -258,8 +258,8 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Text: "Restore {which} (path, array, cloud disk, nbd server); the thread resumes when its I/O completes or fails"},
 	},
 	"revive": {
-		{Variant: variantIdle, Text: "on the node, as root: dmsetup status. If a thin pool shows out_of_data_space, extend it. If not: Fix (see More)"},
-		{Variant: variantDead, Text: "restore {which} (path, array, cloud disk, nbd server). The process then exits. If it never returns: Fix (see More)"},
+		{Variant: variantIdle, Text: "on the node, as root: dmsetup status. If a thin pool shows out_of_data_space, extend it. If not: Fix"},
+		{Variant: variantDead, Text: "restore {which} (path, array, cloud disk, nbd server). The process then exits. If it never returns: Fix"},
 		{Text: "on the node: run grep . /sys/block/*/stat twice. If the numbers of the device change, wait. If not, restore it (path, array, " +
 			"cloud disk)"},
 	},
@@ -277,7 +277,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	"nfsfirst": {
 		{Variant: variantProxy, Text: "on the node: ss -tln shows if the proxy on {server} listens. If not, restore the proxy. If so, restore the " +
 			"NFS server behind it"},
-		{Text: "restore NFS server {server} (usually port 2049) or the network to it, at the same address. If it never returns: Fix (see More)"},
+		{Text: "restore NFS server {server} (usually port 2049) or the network to it, at the same address. If it never returns: Fix"},
 		{Text: "on the node: ss -tno dport = :2049 shows the dead NFS server in SYN-SENT or retransmitting. Restore it. If none: ask the " +
 			"volumes' owners"},
 	},

@@ -46,7 +46,7 @@ var StuckInExec = &diagnose.Rule{
 		Danger: "Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed. " +
 			"Do not force-delete: the process is alive and holds its files.",
 		First: "kubectl describe pod lists the volumes. Ask the owners of their servers and FUSE daemons to restore " +
-			"any that is down. If none: see More",
+			"any that is down. If none: see Fix",
 		Avoid:    "ps, top, pidof, lsof in loops (each may hang)",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,

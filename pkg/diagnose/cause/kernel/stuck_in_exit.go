@@ -44,7 +44,7 @@ var StuckInExit = &diagnose.Rule{
 		Remedy: "Repair what the exit waits for; the process then exits immediately.",
 		Danger: "Do not force-delete: the process still holds its files and locks.",
 		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
-			"If unclear: see More",
+			"If unclear: see Fix",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

@@ -42,7 +42,7 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 		Danger: "Do not restart the shim or containerd because of the zombie: they are not at fault. " +
 			"Do not force-delete: the thread is alive and may hold volumes and devices.",
 		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
-			"If unclear: see More",
+			"If unclear: see Fix",
 		Avoid:    "restarting containerd or its shim (no help)",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,

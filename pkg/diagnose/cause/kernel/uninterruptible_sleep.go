@@ -51,7 +51,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 		Remedy: "Repair what the thread waits for; it then exits.",
 		Danger: "Do not force-delete: the process is alive and may hold volumes and devices.",
 		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
-			"If unclear: see More",
+			"If unclear: see Fix",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

@@ -28,10 +28,10 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			"free": {
 				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{tracerpid}/cgroup names the tracer's owner. If they agree, as root: " +
 					"{continuetracer}"},
-				{Variant: diagnose.Essential, Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's unit or pod UID. " +
+				{Variant: diagnose.Essential, Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's service or pod UID. " +
 					"Ask its owner to detach it from the zombie"},
-				{Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's unit or pod UID. Ask its owner to quit it. If it has no owner: Fix " +
-					"(see More)"},
+				{Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's service or pod UID. Ask its owner to quit it. If it has no owner: Fix " +
+					"(see Fix)"},
 			},
 			"letgo": {
 				{Variant: diagnose.Stopped, Text: "Continue the tracer, on the node: {continuetracer}; or quit it, or let it detach"},

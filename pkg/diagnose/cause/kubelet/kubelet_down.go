@@ -73,7 +73,7 @@ var KubeletDown = &diagnose.Rule{
 				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for " +
 				"bootstrap-kubelet.conf). " +
 				"Elsewhere it may run, and KubeletDisconnected is reported.",
-			First: "on the node: if the kubelet's log (journalctl -u kubelet) names bootstrap-kubelet.conf: follow Fix (see More). " +
+			First: "on the node: if the kubelet's log (journalctl -u kubelet) names bootstrap-kubelet.conf: follow Fix. " +
 				"If not: ask who last changed the kubelet",
 			Remedy: "On the node: journalctl -u kubelet -n 50 shows why it exits. {units}. " +
 				"If the log names bootstrap-kubelet.conf, the kubelet's client certificate has expired or is missing. " +

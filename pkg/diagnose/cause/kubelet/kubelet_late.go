@@ -70,7 +70,7 @@ var KubeletLate = &diagnose.Rule{
 			"{proof}",
 		},
 		First: "wait until 6 minutes after the deletion. If still stuck, on the node: search the kubelet's log for {podname} " +
-			"as Fix says (see More)",
+			"as Fix says",
 		Avoid: "a reboot (ends all pods of the node)",
 		Meaning: "A deletion raises the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon. " +
 			"Here that is an older one, though the grace period is over: the kubelet has not begun to stop the pod, and the stop signal has not been sent. " +
@@ -98,7 +98,7 @@ var KubeletLate = &diagnose.Rule{
 			Name: throttled,
 			Meaning: "The CPU quota of the kubelet's cgroup, or of one above it, is used up in nearly every period, so the kubelet hardly " +
 				"runs.",
-			First: "on the node, as root: raise the CPU limit of {group} as Fix says (see More). The kubelet then stops the pod",
+			First: "on the node, as root: raise the CPU limit of {group} as Fix says. The kubelet then stops the pod",
 			Remedy: "On the node, raise or remove the CPU limit of {group}. With systemd: systemctl set-property UNIT CPUQuota= " +
 				"(UNIT: its last name, as kubelet.service; no value: no limit). " +
 				"Else write max into the group's cpu.max (cgroup v1: -1 into cpu.cfs_quota_us). The kubelet then stops the pod by itself; it needs no restart.",

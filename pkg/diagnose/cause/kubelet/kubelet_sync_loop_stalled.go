@@ -93,7 +93,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 				"Before the loop starts a pod that needs devices, it requests them from a device plugin, and waits for the response " +
 				"without a limit. The plugin may be stopped, or hang itself. " +
 				"Pods keep running as they were: none is started, stopped or removed. The node stays Ready.",
-			First: "the kubectl command under Fix (see More; cluster rights) lists Pending pods. If one requests a device: ask its plugin's owner. " +
+			First: "the kubectl command under Fix (cluster rights) lists Pending pods. If one requests a device: ask its plugin's owner. " +
 				"If none: follow Fix",
 			Avoid: "ending the plugin unasked (rejects that pod)",
 			Remedy: "Find the pod that the kubelet waits to start: kubectl get pods -A --field-selector spec.nodeName={node},status.phase=Pending. " +

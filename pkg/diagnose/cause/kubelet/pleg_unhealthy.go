@@ -90,7 +90,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 				Name: tooLarge,
 				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too. It may have no more than 16 MiB: " +
 					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
-				First: "the kubectl command under Fix (see More; cluster rights) ranks pods by annotations. " +
+				First: "the kubectl command under Fix (cluster rights) ranks pods by annotations. " +
 					"If the first pod's owner agrees, delete that pod as Fix says",
 				Avoid: "restarting containerd or kubelet (no effect)",
 				Remedy: "Find the pods with the largest annotations: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
@@ -107,7 +107,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 					"so does each request for all containers. " +
 					"Three such requests in a row had no response, over " + fact.List.String() + ".",
 				First: "on the node: ps -C containerd -L -o lwp,stat,wchan:30 | grep ' D'. If it prints a line: look for disk errors in dmesg. " +
-					"If not: follow Fix (see More)",
+					"If not: follow Fix",
 				Remedy: "On the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads of containerd that are blocked on its disk. " +
 					"Check whether the disk of /var/lib/containerd works. " +
 					"If it does, save a goroutine dump, which is written to containerd's log: systemctl kill --kill-who=main -s USR1 containerd. " +

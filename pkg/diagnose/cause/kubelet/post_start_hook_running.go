@@ -34,9 +34,9 @@ var PostStartHookRunning = &diagnose.Rule{
 				{Text: "{program} (PID {pid}) was started by the container's shim at {since}, right after the container's first process"},
 			},
 			"first": {
-				{Variant: left, Text: "if {program} is no longer needed, ask the node admin to end it (SIGTERM command under Fix, see More). If unsure: wait"},
+				{Variant: left, Text: "if {program} is no longer needed, ask the node admin to end it (SIGTERM command under Fix). If unsure: wait"},
 				{Text: "see in the hook's command what it waits for, and provide that. If you cannot: ask the node admin to end the hook " +
-					"(SIGTERM command under Fix, see More)"},
+					"(SIGTERM command under Fix)"},
 			},
 			"end": {{Variant: left, Text: "{terminate}"}, {Text: "{terminategroup}"}},
 		},

@@ -82,7 +82,7 @@ var CNIDelFailing = &diagnose.Rule{
 			Meaning: "containerd has found the plugin's program, but could not start it. " +
 				"containerd has reached a limit on processes or on open files, or the file is damaged or cannot be executed. " +
 				"The plugin has done nothing.",
-			First: "if 'too many open files' or 'resource temporarily unavailable': raise that limit of containerd (Fix, see More). " +
+			First: "if 'too many open files' or 'resource temporarily unavailable': raise that limit of containerd (Fix). " +
 				"If not: reinstall the plugin",
 			Avoid: "restarting containerd now (it may not start)",
 			Remedy: "On the node: read the error. \"resource temporarily unavailable\" is a limit on processes: of containerd's cgroup " +

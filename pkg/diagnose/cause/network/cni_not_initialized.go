@@ -22,7 +22,7 @@ var CNINotInitialized = &diagnose.Rule{
 			"No process of the pod's containers is left",
 		},
 		First: "get the network's DaemonSet pod on this node Ready (kubectl get ds -A; cluster rights). " +
-			"If removed: install the same again. If Ready: use Fix (see More)",
+			"If removed: install the same again. If Ready: use Fix",
 		Avoid: "another network's file in /etc/cni/net.d (IP leaks)",
 		Meaning: "containerd tears down a pod's network with the configuration that is then in /etc/cni/net.d. " +
 			"Without one, pods with their own network can neither terminate nor start on this node. " +

@@ -68,7 +68,7 @@ var ContainerdDown = &diagnose.Rule{
 			Meaning: "containerd has a process that does not listen. It exits and is restarted again and again, or its start waits for something, such " +
 				"as the lock of its metadata database.",
 			First: "on the node: containerd's log (journalctl -u containerd) shows what keeps it from starting: repair that. " +
-				"If not: Fix (see More)",
+				"If not: Fix",
 			Remedy: "On the node: journalctl -u containerd -n 100 shows whether containerd keeps exiting, and why, or what its start waits for. Repair that. " +
 				"Check for a second containerd with the same root directory: it holds the lock of the metadata database. " +
 				"ps -C containerd -o pid,ppid,lstart lists both, and no shims. " +

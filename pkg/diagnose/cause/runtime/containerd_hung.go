@@ -44,7 +44,7 @@ var ContainerdHung = &diagnose.Rule{
 			"Not reported if only a single shim hangs: containerd itself then still responds (ShimHung).",
 		},
 		Seen: []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
-		First: "on the node, as root: save the dump and do the check under Fix (see More). If it passes, restart containerd. " +
+		First: "on the node, as root: save the dump and do the check under Fix. If it passes, restart containerd. " +
 			"If not, ask all pods' owners first",
 		Avoid: "restarting containerd before that check (can end all pods)",
 		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {save}. " +
@@ -68,7 +68,7 @@ var ContainerdHung = &diagnose.Rule{
 				Name:    blocked,
 				Meaning: "containerd's main thread is in uninterruptible sleep (D state). As a rule, its own storage does not respond.",
 				First: "on the node: if dmesg or iostat -x 1 shows that containerd's disk hangs, ask the storage team to repair it. " +
-					"If not: Fix (see More)",
+					"If not: Fix",
 				Avoid: "restarting containerd (no help, can end all pods)",
 				Remedy: "On the node: repair the storage of containerd's root directory (dmesg and iostat -x 1 show its errors and load). " +
 					"The thread sleeps in {function}. If that is a fanotify function, a permission listener (antivirus, EDR) has not responded: restart that listener. " +

@@ -58,7 +58,7 @@ var ExitEventLost = &diagnose.Rule{
 			},
 			"look": {
 				{Variant: shimBlocked, Text: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack. " +
-					"If it shows fanotify, have the antivirus or EDR restarted. If not: Fix (see More)"},
+					"If it shows fanotify, have the antivirus or EDR restarted. If not: Fix"},
 				{Variant: endable, Text: runcOrEnd},
 				{Text: runcOrSave},
 			},
@@ -105,7 +105,7 @@ var ExitEventLost = &diagnose.Rule{
 		},
 		Seen: []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
 		First: "on the node: repair the error at {logged} in containerd's log (journalctl -u containerd). " +
-			"If no line: the check under Fix (see More)",
+			"If no line: the check under Fix",
 		Avoid: "restarting containerd before that check (can end all pods)",
 		Remedy: "On the node: {grep}. A match for this pod means that containerd knows of the exit, and names the reason: repair that. {attach}" +
 			"Without a match, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
@@ -129,7 +129,7 @@ var ExitEventLost = &diagnose.Rule{
 				Meaning: "containerd has deleted the task, but has not updated the CRI status. It could not write the update, for a reason that was not " +
 					"seen, or it was interrupted.",
 				First: "on the node: repair the error at 'failed to update container state' in containerd's log (retried within 5 minutes). " +
-					"If no line: Fix (see More)",
+					"If no line: Fix",
 				Avoid: "restarting containerd before the check in Fix (can end all pods)",
 				Remedy: "On the node: journalctl -u containerd | grep 'failed to update container state' says why the write failed. " +
 					"dmesg and df show whether the disk of /var/lib/containerd works and has space. Repair that: containerd tries again within five minutes. " +

@@ -107,7 +107,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				"kernel.threads-max, fs.file-max) are not checked.",
 		},
 		Seen:   []string{"{measured}", "{said}"},
-		First:  "on the node: raise the limit or free space, as Fix says (see More)",
+		First:  "on the node: raise the limit or free space, as Fix says",
 		Avoid:  "{restart}",
 		Remedy: "On the node: raise the limit, or free space. {retry}. Then find what used it up.",
 		Danger: "{kubelet}Do not restart containerd: without free threads, files or disk space it may not start. " +
@@ -118,7 +118,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Tasks,
 				Meaning: "Shims are in the cgroup of the process that started them. On most nodes all of them are in the cgroup of containerd's unit, each " +
 					"with about a dozen threads. A limit on that cgroup (TasksMax of the unit, or of a slice above it) applies to all of them together.",
-				First: "ask the owner of that cgroup's limit (TasksMax of a unit, or pids.max) to raise it. How, without a restart: Fix (see More)",
+				First: "ask the owner of that cgroup's limit (TasksMax of a unit, or pids.max) to raise it. How, without a restart: Fix",
 				Remedy: "On the node: raise the limit of cgroup {group}. " +
 					"If its name ends with .service or .slice, it is a systemd unit: systemctl set-property UNIT TasksMax=infinity, with no restart. " +
 					"Otherwise write max to its file pids.max below /sys/fs/cgroup. {retry}. " +
@@ -128,7 +128,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Descriptors,
 				Meaning: "containerd needs some open files for each container, connection and watch. A limit below some tens of thousands (LimitNOFILE of " +
 					"the unit) is too low for it. With a higher limit, something leaks.",
-				First: "on the node, as root: the prlimit command under Fix (see More) raises the limit. Use a LIMIT above {limit}. No restart is needed",
+				First: "on the node, as root: the prlimit command under Fix raises the limit. Use a LIMIT above {limit}. No restart is needed",
 				Remedy: "Raise the limit of {process}, on the node: {raisefiles}. Choose a LIMIT above {limit}. {retry}. " +
 					"Then see what it has open (ls -l /proc/{pid}/fd), and raise LimitNOFILE of containerd's unit.",
 			},
@@ -164,7 +164,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Meaning: "The kernel makes a file system read-only when it finds an error in it or in its disk (mount option errors=remount-ro). No pod on " +
 					"the node can be started, and no stop is completed.",
 				First: "on the node: if dmesg | grep -i read-only shows a line: with the pod owners' OK, drain (cluster rights) and reboot " +
-					"the node. If no line: Fix (see More)",
+					"the node. If no line: Fix",
 				Avoid: "making the disk writable before a check (can damage it)",
 				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). If the disk has failed, replace the disk or the node. " +
 					"After another error, drain the node as far as possible, then reboot it, so that the file system is checked. " +

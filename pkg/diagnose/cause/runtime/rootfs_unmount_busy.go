@@ -33,8 +33,8 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
 			"step": {
 				{Variant: diagnose.Essential, Text: "ask the owner of {program} to make it leave this file system; containerd retries within 5 minutes. " +
-					"If it cannot: Fix (see More)"},
-				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is. Ask that owner to stop it (retried within 5 minutes)"},
+					"If it cannot: Fix"},
+				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is. Ask that owner to stop it; containerd retries within 5 minutes"},
 			},
 			"harm": {
 				{Variant: diagnose.Essential, Text: "ending {comm} (others need it), umount -l (leaves files behind)"},

@@ -39,7 +39,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 			"{process} is alive and has no pending SIGKILL, and the shim says running",
 		},
 		First: "on the node: if permission denied, dmesg | grep -iE 'apparmor|avc' names the policy; ask its owner to allow signals. " +
-			"If not: Fix (see More)",
+			"If not: Fix",
 		Avoid: "killing the shim (loses exit codes and output)",
 		Remedy: "On the node: journalctl -u containerd | grep 'unknown error after kill' shows the whole error. Repair what it names. " +
 			"Usual reasons: the runtime's binary is missing or was replaced, /run is full, TasksMax of containerd's unit is reached, or " +

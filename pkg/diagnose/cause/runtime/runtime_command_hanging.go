@@ -140,7 +140,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				"container's cgroup and a process uses its root file system (RootfsUnmountBusy).",
 		},
 		Seen:  []string{"{started}", "{sleeps}"},
-		First: "{wait}{look}. If unclear: Fix (see More)",
+		First: "{wait}{look}. If unclear: Fix",
 		Avoid: "{harm}",
 		Remedy: "On the node: see what the command waits for, and repair that. " +
 			"ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks shows who holds a lock. {next}. " +
@@ -154,7 +154,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 					"something into the background. The shim reads the command's output until the last writer has closed it, and holds its lock until " +
 					"then.",
 				First: "on the node, as root: ls -l /proc/{pid}/exe names the program (a runtime hook or wrapper). " +
-					"Ask its owner to end {comm}. If unclear: Fix (see More)",
+					"Ask its owner to end {comm}. If unclear: Fix",
 				Remedy: "On the node: find out what starts {process}: a hook in the runtime's configuration, or a script in place of runc. " +
 					"Then end it: {terminate}. The shim resumes immediately.",
 			},
@@ -162,7 +162,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				Name: interrupted,
 				Meaning: "containerd gives the shim ten seconds to delete a container that has exited, then has the command killed. It retries after pauses " +
 					"that double, up to five minutes. What the command waits for has been there each time.",
-				First: "on the node: list the processes as in Fix (see More) until {program} {command} shows (within 5 minutes). " +
+				First: "on the node: list the processes as in Fix until {program} {command} shows (within 5 minutes). " +
 					"Ask the owner of what it waits for",
 				Remedy: "On the node: see what the command waits for while it runs, and repair that. " +
 					"ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks shows who holds a lock. " +

@@ -59,7 +59,7 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			"Not reported if the shim does not respond and gVisor uses its platform KVM: the process then has no children.",
 		},
 		Seen:  []string{"{saw}", "It runs all containers of the pod, under {runtimes}"},
-		First: "unless a checkpoint or a debugger uses gVisor, on the node, as root: {continue}",
+		First: "if a checkpoint or debugger may use gVisor, wait. If none does, on the node, as root: {continue}",
 		Avoid: "resuming during a checkpoint or killing the shim (can lose data)",
 		Remedy: "Find out who stopped the process. When no checkpoint or debugger works on it any more, on the node: {continue}. " +
 			"The containers resume, receive their pending signals, and the pod terminates.",
@@ -77,7 +77,7 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 				Name: sentryFrozen,
 				Meaning: "The kernel's freezer has stopped all processes of the cgroup, or of one above it. With cgroup v2, SIGKILL would end a frozen " +
 					"process, but none is sent to this one.",
-				First: "unless a checkpoint or a debugger uses gVisor, thaw it on the node, as Fix says (see More)",
+				First: "if a checkpoint or debugger may use gVisor, wait. If none does, thaw it on the node as Fix says",
 				Remedy: "Find out who froze the cgroup. When no checkpoint or debugger works on it any more, on the node: {thaw}. " +
 					"The containers resume, receive their pending signals, and the pod terminates.",
 			},

@@ -73,7 +73,7 @@ var SandboxStopFailing = &diagnose.Rule{
 					"unmounts the namespace and removes the file, and one of the two fails. Either the file or its directory cannot be written (the " +
 					"attribute i, a read-only mount). Or, on kernels before 3.18, a container that has the node's / or /run mounted keeps the mount.",
 				First: "on the node, as root, for the error's FILE: if lsattr FILE shows i: chattr -i FILE. If findmnt -T FILE shows ro: " +
-					"remount rw. If neither: Fix (see More)",
+					"remount rw. If neither: Fix",
 				Avoid: "deleting other pods' files there (cuts off their network)",
 				Remedy: "On the node: the error names the file. lsattr shows whether the file, or its directory (lsattr -d), has the attribute i; chattr -i removes it. " +
 					"findmnt -T shows whether its file system is read-only. Repair that. " +

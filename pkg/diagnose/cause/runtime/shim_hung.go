@@ -36,9 +36,9 @@ func endsContainers(version string) bool {
 
 // The first step about a shim that does not respond: about one that may be ended, and about any other. Fix has the command that lists its children.
 const (
-	runcOrEnd = "on the node: run ps as in Fix (see More). If runc or state D shows, leave the shim and see WCHAN. " +
+	runcOrEnd = "on the node: run ps as in Fix. If runc or state D shows, leave the shim and see WCHAN. " +
 		"If not, with the app owner's OK: end the shim as Fix says (SIGKILL for its containers)"
-	runcOrSave = "on the node: run ps as in Fix (see More). If runc or an exec shows, repair what it waits for (WCHAN). " +
+	runcOrSave = "on the node: run ps as in Fix. If runc or an exec shows, repair what it waits for (WCHAN). " +
 		"If not: save the dump (Fix)"
 )
 

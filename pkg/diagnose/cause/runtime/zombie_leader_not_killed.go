@@ -38,7 +38,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"The shim says that container {container} runs",
 		},
 		First: "on the node, as root: {terminate}. " +
-			"If it still runs after a minute: with the app owner's OK, SIGKILL (Fix, see More)",
+			"If it still runs after a minute: with the app owner's OK, SIGKILL (Fix)",
 		Avoid: "SIGKILL first (loses unwritten data)",
 		Remedy: "On the node: {terminate}. runc may not have sent the stop signal either, so this lets the threads finish. " +
 			"If they still run after a minute, send the signal that runc did not: {kill}. The pod then terminates immediately. " +

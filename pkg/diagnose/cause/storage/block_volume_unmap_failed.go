@@ -59,11 +59,11 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Text: "Ask its owner to unmount it there, or to stop what runs there"},
 			},
 			"asked": {
-				{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+				{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
 					"Ask both owners to unmount it, or to stop the processes{but}"},
-				{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+				{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
 					"Ask the owners to unmount it, or to stop the processes{but}"},
-				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is (unit or pod UID). " +
+				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is (service or pod UID). " +
 					"Ask that owner to unmount it."},
 			},
 			"list": {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
@@ -92,11 +92,11 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Variant: ofPod, Text: "on the node: findmnt shows the UID of the pod that mounts it. " +
 					"Find it (kubectl get pods -A -o yaml, cluster rights). Ask its owner to stop that pod"},
 				{Variant: raid, Text: "on the node: lsblk and cat /proc/mdstat show the RAID. " +
-					"If the volume's owner agrees, stop it as Fix says (see More). If not, wait"},
+					"If the volume's owner agrees, stop it as Fix says. If not, wait"},
 				{Variant: mapped, Text: "on the node: lsblk shows what is on it. " +
-					"If the volume's owner agrees, deactivate that as Fix says (see More). If not, wait"},
+					"If the volume's owner agrees, deactivate that as Fix says. If not, wait"},
 				{Text: "ask the volume's owner if this mount is needed. If the owner says no, on the node, as root: umount {innerpoint}. If unsure, wait"},
-				{Text: "ask the volume's owner if this mount is needed. If the owner says no, unmount it as Fix says (see More). If unsure, wait"},
+				{Text: "ask the volume's owner if this mount is needed. If the owner says no, unmount it as Fix says. If unsure, wait"},
 			},
 			"deactivate": {
 				{Variant: changing, Text: "Find out what activates it again and again, and stop that. Deactivate what is left"},

@@ -29,7 +29,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 					"does not end. If unclear, ask its owner"},
 				{Text: "read the log of container node-driver-registrar in pod {driverpod} ({driverstate}; cluster rights). " +
 					"Repair its error, or ask the driver's owner"},
-				{Text: "kubectl get ds -A (cluster rights): if the driver's DaemonSet is there, let it run on this node (taints). " +
+				{Text: "kubectl get ds -A (cluster rights): if its DaemonSet has no pod on this node, ask its owner for a toleration. " +
 					"If not, ask its owner to install it"},
 			},
 		},

@@ -40,7 +40,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			"same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 		First: "find NodeUnpublishVolume in the log of {pod} (cluster rights). " +
-			"Show the error to the driver's owner. If none: Fix (see More)",
+			"Show the error to the driver's owner. If none: Fix",
 		Avoid: "restarting the driver (FUSE mounts may break)",
 		Families: []diagnose.Family{{
 			Name:    evidence.CallUnanswered,

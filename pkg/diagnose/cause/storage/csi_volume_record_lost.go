@@ -58,7 +58,7 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Danger: "Do not run rm -rf on the volume's directory: while the volume is mounted, that deletes its data. " +
 			"The driver does not learn that the volume is unused. Before another node writes to the volume, make sure that this node has released it. " +
 			"A force delete leaves the volume mounted.",
-		First: "ask the volume's owner if you may unmount it. If yes, follow Fix (see More): note its PersistentVolume first. " +
+		First: "ask the volume's owner if you may unmount it. If yes, follow Fix: note its PersistentVolume first. " +
 			"If unsure, wait",
 		Avoid: "rm -rf on the volume's directory (its data)",
 		Families: []diagnose.Family{{

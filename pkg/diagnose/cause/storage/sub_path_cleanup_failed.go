@@ -45,7 +45,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 			"Ask the volume's owner before you move its content away. The kubelet removes the empty directory within two minutes.",
 		Danger: "Never run rm or mv below volume-subpaths while a line shows: it is the volume's data. " +
 			"Other directories named volume-subpaths belong to running pods: compare the pod's UID in the path.",
-		First: "on the node, as root: {list}. If lines show, umount each path in field 5 (no -f or -l). If none: Fix (see More)",
+		First: "on the node, as root: {list}. If lines show, umount each path in field 5 (no -f or -l). If none: Fix",
 		Avoid: "rm or mv in volume-subpaths (may hold data)",
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Subpaths > 0 }),

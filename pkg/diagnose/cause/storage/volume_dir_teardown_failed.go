@@ -52,8 +52,8 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		Danger: "Check that nothing is mounted inside before you delete anything by hand: what is inside a mount is data of another file system. " +
 			"A force delete leaves the directory on the node.",
 		First: "on the node, 'TearDown failed' in the kubelet's log (journalctl -u kubelet) names the file. " +
-			"Ask the volume's owner. If the disk is read-only: Fix (see More)",
-		Avoid: "rm before findmnt (may delete a mount's data)",
+			"Ask the volume's owner. If the disk is read-only: Fix",
+		Avoid: "deleting files there by hand (may be data)",
 		Families: []diagnose.Family{{
 			Name: inside,
 			Who:  diagnose.ByNode,
@@ -65,7 +65,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 				"The kubelet removes the directory within two minutes.",
 			Danger: "The kubelet deletes the files inside that mount at each attempt, unless it is read-only. Do not run rm -rf there yourself. " +
 				"A force delete leaves the directory on the node.",
-			First: "now, on the node, as root: copy the files in that mount away (Fix shows where, see More). " +
+			First: "now, on the node, as root: copy the files in that mount away (Fix shows where). " +
 				"If the mount's owner agrees, unmount it",
 			Avoid: "rm -rf in the volume (deletes mounted data)",
 		}, {
@@ -78,7 +78,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			Danger: "Check that nothing is mounted there before you delete anything (findmnt): what is inside a mount is the volume's data. " +
 				"A force delete leaves the directory on the node, with the files in it.",
 			First: "on the node, 'TearDown failed' in the kubelet's log names the directory. " +
-				"Ask the volume's owner where its files belong, then follow Fix (see More)",
+				"Ask the volume's owner where its files belong, then follow Fix",
 			Avoid: "rm of those files (maybe the only copy)",
 		}},
 	},

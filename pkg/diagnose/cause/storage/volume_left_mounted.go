@@ -60,7 +60,7 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"umount -l can destroy it too: it hides the mount while the file system is in use. " +
 			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is " +
 			"mounted there is the volume's data.",
-		First: "ask the driver's owner if all data is written back. If so, and if the volume's owner agrees, follow Fix (see More). " +
+		First: "ask the driver's owner if all data is written back. If so, and if the volume's owner agrees, follow Fix. " +
 			"If unsure, wait",
 		Avoid: "umount -l (only hides the use; data at risk)",
 	},

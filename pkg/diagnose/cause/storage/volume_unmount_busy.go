@@ -95,7 +95,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 					"or by hand.",
 				Remedy: "On the node: {mount} lists what is mounted inside. Ask the volume's owner whether that is still needed. " +
 					"Unmount it, innermost first, without -f or -l. {unmounted}.",
-				First: "ask the volume's owner if the mount inside is needed. If the owner says no, unmount it as Fix says (see More). " +
+				First: "ask the volume's owner if the mount inside is needed. If the owner says no, unmount it as Fix says. " +
 					"If unsure, wait",
 			},
 			{
@@ -148,9 +148,9 @@ const more = "More"
 var (
 	orMore     = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
 	lookAtThem = []diagnose.Choice{
-		{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+		{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
 			"Ask both owners to stop them{but}."},
-		{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (unit or pod UID). " +
+		{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
 			"Ask the owners to stop them{but}."},
 		{Text: askOwner},
 	}
@@ -172,7 +172,7 @@ var (
 
 // The first step about a process outside the pod that uses a volume, that about one which serves other pods too, and what to avoid of the latter.
 const (
-	askOwner = "on the node: cat /proc/{pid}/cgroup shows whose process it is (unit or pod UID). " +
+	askOwner = "on the node: cat /proc/{pid}/cgroup shows whose process it is (service or pod UID). " +
 		"Ask that owner to stop it."
 	keepServing = "on the node, as root: ls -l /proc/{pid}/cwd /proc/{pid}/fd shows its files. " +
 		"Restart its service only if the owners of the node's pods agree"
