@@ -211,10 +211,6 @@ var values = map[string]func(*Finding) said{
 var common = map[string][]Choice{
 	// What becomes of a process that does not end by its stop signal.
 	"fine": {{Variant: Gone, Text: "Nothing is broken"}, {Text: "Nothing is broken: the pod ends at {deadline}"}},
-	"sigkill": {
-		{Variant: Gone, Text: "The container was killed at {ended}{behind}"},
-		{Text: "Unless the container exits, it is killed at the deadline ({deadline}){behind}"},
-	},
 	"behind": {
 		{Variant: BehindHook, Text: ". Its preStop hook{mayhaveasked} left {hookleft} of the {grace} grace period"},
 		{Variant: BehindHook, Text: ". Its preStop hook{mayhaveasked} is over"},
@@ -255,8 +251,6 @@ var common = map[string][]Choice{
 		{Text: guarded("{pid}", "{starttime}", "prlimit --pid {pid} --nofile=LIMIT:LIMIT")},
 		{Text: "prlimit --pid PID --nofile=LIMIT:LIMIT (PID: that of {process}, if that is still the same process)"},
 	},
-
-	"itspod": {{Text: "pod {driverpod} of this node, which is {driverstate},"}, {Text: "pod of driver {driver} on this node"}},
 }
 
 // send returns the words for sending a signal to the process of a finding whose

@@ -100,3 +100,16 @@ func TestSeriesAreShared(t *testing.T) {
 		}
 	}
 }
+
+// Who acts is said of each cause that stands, once, and of no other one.
+func TestReasonInfo(t *testing.T) {
+	none := NewMetrics("v1", cause.Who(), func() time.Time { return start }, new(verdict.Cases), nil)
+	if n := testutil.CollectAndCount(none, "nodeagent_reason_info"); n != 0 {
+		t.Errorf("%d series without a verdict", n)
+	}
+	m := stand(t, 10, func(int) verdict.Workload { return verdict.Workload{} }, func(int) time.Duration { return time.Hour })
+	if text := serve(m, ""); strings.Count(text, "\nnodeagent_reason_info{") != 1 ||
+		!strings.Contains(text, `nodeagent_reason_info{reason="ShimHung",who="node"} 1`) {
+		t.Error("who acts on ShimHung is not said once")
+	}
+}

@@ -583,3 +583,22 @@ func TestDeletedAgain(t *testing.T) {
 		}
 	}
 }
+
+// Who acts is known of what the API shows, too, and is not repeated of a condition that anybody may have written.
+func TestWhoActs(t *testing.T) {
+	const admin = "the node admin. The app has not caused it. It does not end by itself."
+	for reason, want := range map[string]string{
+		NodeGone: admin, NodeNotReady: admin, InGracePeriod: "",
+		Finalizers: "the controller owner. Whether the app has caused it is not known. It does not end by itself.",
+	} {
+		if got := whoActs(reason); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
+	}
+	if got := person(&Answer{Who: admin}); got != "node admin" {
+		t.Errorf("got %q", got)
+	}
+	if got := person(&Answer{Who: quoted(admin), Unverified: true}); got != "" {
+		t.Errorf("of an unverified condition: %q", got)
+	}
+}

@@ -96,6 +96,11 @@ func whyTerminating(x *trial, n *bed.Node, _ *bed.Turn) {
 	for name, pod := range map[string]string{"finalizer": "runner", "shim": "web", "program": "batch", "foreground": "ledger", "grace-period": "mailer"} {
 		asks.golden(name, "kubectl why-terminating "+pod+" -n "+namespace)
 	}
+	for _, r := range runs {
+		if r.Cause != "" {
+			shows(x, asks, r)
+		}
+	}
 	asks.golden("table", "kubectl why-terminating -n "+namespace)
 	asks.golden("names", "kubectl why-terminating -n "+namespace+" --late-only -o name | sort | xargs kubectl get -n "+namespace+" -o name")
 	asks.golden("completion", "kubectl __complete why-terminating -n "+namespace+" '' 2>/dev/null")
@@ -532,6 +537,34 @@ func (a asker) command(ctx context.Context, line string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PATH="+strings.Join(path, ":"))
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
+}
+
+// shows runs the command that an Event ends with: it shows the condition's message whole.
+func shows(x *trial, asks asker, r *bed.Run) {
+	x.Helper()
+	command := ""
+	if err := r.Node.Await(x.Context(), "an Event of "+r.Name+" that ends with a command", func() (bool, string) {
+		events, err := r.Events(x.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, e := range events {
+			_, command, _ = strings.Cut(e.Note, " Fix and more: ")
+		}
+		return command != "", fmt.Sprintf("%d Events", len(events))
+	}); err != nil {
+		x.Fatal(err)
+	}
+	p, err := r.Current()
+	if err != nil {
+		x.Fatal(err)
+	}
+	out, _ := asks.run(command)
+	for line := range strings.SplitSeq(bed.Condition(p).Message, "\n") {
+		if !strings.Contains(out, line) {
+			x.Errorf("%s does not show %q:\n%s", command, line, out)
+		}
+	}
 }
 
 // run runs a line, and returns all that it prints.
