@@ -78,7 +78,7 @@ func TestStdioHeldOpen(t *testing.T) {
 			"kubelet (PID 4436)", "Do not end "},
 		"the node's first process": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.PID, h.TID = 1, 1 }, "sleep (PID 1)", "Do not end "},
 		"one that has been killed": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.Pending = bitKILL },
-			"sleep (PID 4436)", "sleep (PID 4436) was killed but has not exited"},
+			"sleep (PID 4436)", "sleep (PID 4436) has not finished exiting"},
 		"two containers have ended": {func(p *evidence.Pod, c *evidence.Container, _ *evidence.OutputHolder) {
 			other := *c
 			other.Name, other.ID = "other", "d"

@@ -51,11 +51,11 @@ var Unrecognised = &Rule{
 					"If not: use Fix"},
 				{Variant: readingHangs, Text: "on the node, as root: grep fanotify /proc/PID/task/*/stack (PID: that of /nodeagent run). " +
 					"If a line: ask the antivirus or EDR team. If none: use Fix"},
-				{Variant: noHolder, Text: "on the node: losetup -a, swapon --show or exportfs -v may name this volume. " +
+				{Variant: noHolder, Text: "on the node, as root: losetup -a, swapon --show, exportfs -v. If one names this volume, ask its owner. " +
 					"If none: use Fix"},
-				{Variant: doneOnNode, Text: "on the node: search the kubelet's log (journalctl -u kubelet) for {named}. " +
+				{Variant: doneOnNode, Text: "on the node: search the kubelet's last log (journalctl -u kubelet --since=-10min) for {named}. " +
 					"If no error: open an issue with the capture (Fix)"},
-				{Text: "on the node: search the kubelet's log (journalctl -u kubelet) for {named} and UnmountVolume. " +
+				{Text: "on the node: search the kubelet's last log (journalctl -u kubelet --since=-10min) for {named} and UnmountVolume. " +
 					"If an error: ask the owner of what it names. If none: open an issue with the capture (Fix)"},
 			},
 			"named": {{Text: "{podnamespace}/{podname}"}, {Text: "this pod's name"}},

@@ -39,6 +39,18 @@ func acts(who Who, notApp, ends bool) string {
 // Acts says briefly who acts. A slow stop has its end in its message.
 func (f *Finding) Acts() string { return acts(f.Who, f.NotApp, f.Ends && !f.Quiet) }
 
+// SaidWho reports whether a text is one that SaysWho gives.
+func SaidWho(text string) bool {
+	for who := range persons {
+		for _, is := range [][2]bool{{}, {true, false}, {false, true}, {true, true}} {
+			if f := (Finding{Who: who, NotApp: is[0], Ends: is[1]}); f.SaysWho() == text {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // SaysWho says in sentences who acts, whether the app has caused it, and whether it ends by itself.
 func (f *Finding) SaysWho() string {
 	if persons[f.Who] == "" {

@@ -152,7 +152,7 @@ func TestWroteOfAnother(t *testing.T) {
 			for ours, other := range map[string]string{
 				"-n shop pod web-0":                   "-n kube-system pod etcd",
 				"umount /var/lib/kubelet/pods/" + uid: "umount /var/lib/kubelet/pods/99999999-2222-3333-4444-555555555555",
-				"umount /var/":                        "umount /var/../", "' 0 70 '": "' 0 .+0 '",
+				"umount /var/":                        "umount /var/../", " ){19}70 ": " ){19}.+0 ",
 				"umount " + f.Objects.Mount.HostPoint: "umount /var/lib/etcd",
 				"resume c0ffee":                       "resume c0ffee1",
 				"kill -KILL 7 ":                       "kill -KILL -1 ",

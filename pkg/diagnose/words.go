@@ -257,8 +257,8 @@ var common = map[string][]Choice{
 // placeholders begin with the given prefix; {who} names it. An Event is read an hour
 // later, and PIDs are used again: the command does nothing when the PID has gone to
 // another process, which has another start time (proc(5), field 22 of
-// /proc/PID/stat; field 21 is always 0). There is no command for a process whose
-// start time is not known.
+// /proc/PID/stat, counted here from behind the name, in which anything may stand).
+// There is no command for a process whose start time is not known.
 func send(signal, who, prefix string) []Choice {
 	pid, start := "{"+prefix+"pid}", "{"+prefix+"starttime}"
 	return []Choice{
@@ -269,7 +269,7 @@ func send(signal, who, prefix string) []Choice {
 
 // guarded is a command that is run only where the PID is still that of the process with the start time.
 func guarded(pid, start, command string) string {
-	return "grep -q ' 0 " + start + " ' /proc/" + pid + "/stat && " + command + " || echo nothing done"
+	return `grep -qE '\) ([^ )]* ){19}` + start + ` ' /proc/` + pid + "/stat && " + command + " || echo nothing done"
 }
 
 // sendGroup is send to all of the process group that the process leads. dash takes no -- before
@@ -285,7 +285,7 @@ func (d *Doc) say(f *Finding) {
 	of := d.advice(f)
 	f.Message, f.Remedy, f.Danger, f.First, f.Avoid = d.fill(d.Message, f), d.fill(of.Remedy, f), d.fill(of.Danger, f), d.fill(of.First, f), d.fill(of.Avoid, f)
 	f.WholeNode, f.Quiet, f.Seen = d.WholeNode && !f.is(OnePod), d.Quiet, nil
-	f.Who, f.NotApp, f.Ends = of.Who, of.NotApp, of.Ends || d.Quiet
+	f.Who, f.NotApp, f.Ends = of.Who, of.NotApp, of.Ends && !f.is(Gone) || d.Quiet
 	for _, fact := range d.Seen {
 		if said := d.fill(fact, f); said != "" && d.complete(fact, f) {
 			f.Seen = append(f.Seen, said)
@@ -401,13 +401,9 @@ const commLength = 40
 func (p *Process) name() said   { return foreign(p.Comm, commLength) }
 func (p *Process) number() said { return number(int64(p.PID)) }
 
-// leastStart is the earliest start, in ticks after the boot, that a command compares: smaller numbers stand behind a 0 elsewhere in
-// /proc/PID/stat as well, as the priority (20) and the number of threads do.
-const leastStart = 64
-
 // start is for a command: nobody sends a signal to the node's first process.
 func (p *Process) start() said {
-	if p.PID <= 1 || p.Start < leastStart {
+	if p.PID <= 1 || p.Start == 0 {
 		return ""
 	}
 	return said(strconv.FormatUint(p.Start, 10))

@@ -3,6 +3,7 @@ package diagnose_test
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -508,7 +509,7 @@ func TestNothingForeignInCommands(t *testing.T) {
 }
 
 // guard is how a command begins that sends a signal: it compares the start time.
-const guard = `grep -q ' 0 (\d+) ' /proc/(\d+)/stat && `
+const guard = `grep -qE '\\\) \(\[\^ \)\]\* \)\{19\}(\d+) ' /proc/(\d+)/stat && `
 
 var (
 	// reading shows a process with its name, and reads nothing at which it could hang.
@@ -593,7 +594,7 @@ func said(f *diagnose.Finding) string {
 // The guard tells a process from the one that had its PID before, whatever it is called.
 func TestGuardComparesStartTimes(t *testing.T) {
 	dir := t.TempDir()
-	for _, comm := range []string{"sleep", "a) S 1 (b", "a) 1 (b", "x .*) //"} {
+	for _, comm := range []string{"sleep", "a) S 1 (b", "a) 1 (b", "x .*) //", " 0 4242424 x"} {
 		program := filepath.Join(dir, comm[:1], strings.ReplaceAll(comm, "/", "_"))
 		if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 			t.Fatal(err)
@@ -631,7 +632,7 @@ func TestGuardComparesStartTimes(t *testing.T) {
 			}
 			return string(out)
 		}
-		for _, other := range []uint64{start + 1, start * 10, start / 10, 64, 100, 120} {
+		for _, other := range []uint64{start + 1, start * 10, start / 10, 1, 20, 100, 4096, 65536, 4242424, math.MaxUint64} {
 			if out := run(other); out != "nothing done\n" {
 				t.Errorf("%s: the command for another process: %q", comm, out)
 			}

@@ -18,8 +18,8 @@ const mostNote = 700
 
 // What half of the Events, and nine of ten, have at most.
 const (
-	usualNote = 490
-	longNote  = 540
+	usualNote = 510
+	longNote  = 570
 )
 
 // What each part may take up at most. A name that others have chosen is cut before that.
@@ -38,8 +38,13 @@ func note(d *diagnose.Diagnosis, f *diagnose.Finding, since string, of verdict.S
 	if since != "" && !f.Quiet && !strings.Contains(f.Message, " since ") {
 		when = " since " + since
 	}
-	return within(mostNote, lead(d, f, when)+shortNames(clean(f.Message)), labelled("Who", f.Acts()), labelled("First", f.First),
-		labelled("Avoid", shortNames(f.Avoid)), forceWord(d), fixAndMore+readCommand(of))
+	parts := []string{lead(d, f, when) + shortNames(clean(f.Message)), labelled("Who", f.Acts()), labelled("First", f.First),
+		labelled("Avoid", shortNames(f.Avoid)), forceWord(d)}
+	command := fixAndMore + readCommand(of)
+	if text := within(mostNote, append(parts, command)...); strings.HasSuffix(text, command) {
+		return text
+	}
+	return within(mostNote, append(parts, fixAndMore+readCommand(verdict.Subject{}))...) // a long name leaves it no room
 }
 
 // alone composes the text of an Event where there is no condition, as about a pod that is gone: it has the fix and the timeline, too, as
@@ -73,7 +78,7 @@ func readCommand(of verdict.Subject) string {
 	if !objectName.MatchString(of.Namespace) || !objectName.MatchString(of.Name) {
 		return "the condition " + verdict.ConditionType + " of this pod"
 	}
-	return "kubectl get pod -n " + of.Namespace + " " + of.Name + " -o yaml | grep -A7 Cause"
+	return "kubectl get pod -n " + of.Namespace + " " + of.Name + " -o jsonpath='{.status.conditions[*].message}'"
 }
 
 // pageOf is the address of the runbook page of a cause.

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
@@ -38,7 +37,7 @@ func TestNote(t *testing.T) {
 	of := verdict.Subject{Namespace: "shop", Name: "web-0"}
 	const (
 		acts = " Who: node admin (not the app)."
-		rest = " Fix and more: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause"
+		rest = " Fix and more: kubectl get pod -n shop web-0 -o jsonpath='{.status.conditions[*].message}'"
 	)
 	for name, c := range map[string]struct {
 		f     diagnose.Finding
@@ -244,7 +243,7 @@ func TestEventsAreComplete(t *testing.T) {
 		if !d.Gone && !moment.MatchString(said) { // of one that is gone the Timeline has the times, where there is room
 			t.Errorf("%s: has no time: %s", name, said)
 		}
-		if !d.Gone && !strings.HasSuffix(said, " Fix and more: kubectl get pod -n shop web-0 -o yaml | grep -A7 Cause") {
+		if !d.Gone && !strings.HasSuffix(said, " Fix and more: kubectl get pod -n shop web-0 -o jsonpath='{.status.conditions[*].message}'") {
 			t.Errorf("%s: does not say where there is more: %s", name, said)
 		}
 		if d.Force != nil && d.Force.Answer != diagnose.ForceYes && !strings.Contains(said, " Force delete: "+string(d.Force.Answer)) {
@@ -272,22 +271,18 @@ func TestEventsAreComplete(t *testing.T) {
 	})
 }
 
-// As YAML, a condition's message has each of its lines on a line, so that the command that an Event ends with shows it whole.
+// The command that an Event ends with shows conditions only: whatever else is in a pod, such as an annotation, its owner may have written.
+// Where a name leaves it no room, the Event says where the rest is.
 func TestReadCommand(t *testing.T) {
-	fixtures(t, func(*evidence.Pod) {}, func(name string, _ *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
-		m := message(d, f, "deleted 2026-11-27 10:00:00.", verdict.Subject{Namespace: "shop", Name: "web-0"}).String()
-		b, err := yaml.Marshal(corev1.PodCondition{Type: verdict.ConditionType, Message: m})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, shown, _ := strings.Cut(string(b), "  Cause: ")
-		for i, line := range strings.Split(m, "\n") {
-			if i > 7 || !strings.Contains("  Cause: "+shown, "\n  "+line+"\n") && i > 0 {
-				t.Errorf("%s: line %d is not shown: %s", name, i, b)
-				break
-			}
-		}
-	})
+	const want = "kubectl get pod -n shop web-0 -o jsonpath='{.status.conditions[*].message}'"
+	if got := readCommand(verdict.Subject{Namespace: "shop", Name: "web-0"}); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	f := diagnose.Finding{Cause: "A", Message: strings.Repeat("m ", 125), First: strings.Repeat("f ", 100)}
+	of := verdict.Subject{Namespace: "shop", Name: strings.Repeat("n", 253)}
+	if got := note(new(diagnose.Diagnosis), &f, "", of); !strings.HasSuffix(got, " Fix and more: the condition "+verdict.ConditionType+" of this pod") {
+		t.Errorf("with a long name: %s", got)
+	}
 }
 
 // A long name is shortened, and nothing else is.

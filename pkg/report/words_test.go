@@ -130,8 +130,11 @@ func TestNoteIsOurs(t *testing.T) {
 		}}
 		for _, sidecars := range [][]string{d.Sidecars, d.Sidecars[:1]} {
 			d.Sidecars = sidecars
-			if err := hostile.Check(note(&d, &d.Findings[0], "", verdict.Subject{})); err != nil {
-				t.Errorf("%s: %v", what, err)
+			of := verdict.Subject{Namespace: text, Name: text}
+			for _, said := range []string{note(&d, &d.Findings[0], "", of), message(&d, &d.Findings[0], "", of).More} {
+				if err := hostile.Check(said); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
 			}
 		}
 		said := "a process " + diagnose.Foreign(text, 300) + " of container " + diagnose.Foreign(text, 300) + ". It waits. Then " + diagnose.Foreign(text, 300)

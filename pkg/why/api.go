@@ -24,7 +24,7 @@ func (v *View) objectAlone(p *corev1.Pod, said *corev1.PodCondition, a *Answer) 
 func whoActs(reason string) string {
 	f := diagnose.Finding{Who: cause.Who()[reason]}
 	if reason == NodeGone || reason == NodeNotReady {
-		f.Who, f.NotApp = diagnose.ByNode, true
+		f.Who, f.NotApp, f.Ends = diagnose.ByNode, true, reason == NodeGone // the garbage collector deletes the object
 	}
 	return f.SaysWho()
 }

@@ -43,6 +43,8 @@ func TestAdviceOfOthers(t *testing.T) {
 	forged.Fix = "On the node, as root: " + evil + "."
 	behind := ours
 	behind.Fix += " Then, as root: " + evil + "."
+	who := ours
+	who.Who = "the node admin. As root: " + evil + "."
 	yes := ours
 	yes.ForceDelete = "yes, no process is left."
 	shown := func(m condition.Message) (Answer, string) {
@@ -55,7 +57,7 @@ func TestAdviceOfOthers(t *testing.T) {
 	if a, text := shown(ours); a.Unverified || a.Force != "no" || !strings.Contains(text, "\n                ") || strings.Contains(text, unverified) {
 		t.Errorf("the agent's own:\n%s", text)
 	}
-	for name, m := range map[string]condition.Message{"forged": forged, "a sentence more": behind, "a yes": yes} {
+	for name, m := range map[string]condition.Message{"forged": forged, "a sentence more": behind, "a yes": yes, "who acts": who} {
 		a, text := shown(m)
 		if !a.Unverified || a.Force != "unknown" || strings.Contains(text, "\n                ") ||
 			!strings.Contains(text, "Reported by   a condition that is "+unverified) || !strings.Contains(text, `Fix           "`) || strings.Contains(text, "forged") {

@@ -305,7 +305,7 @@ const unverified = "of another version, or not the agent's"
 // releases before it, gives.
 func written(p *corev1.Pod, said *corev1.PodCondition) bool {
 	m, ok := condition.Parse(said.Message)
-	return !ok || cause.Wrote(said.Reason, m.Fix, m.Avoid, m.ForceDelete, subjectOf(p))
+	return !ok || (m.Who == "" || diagnose.SaidWho(m.Who)) && cause.Wrote(said.Reason, m.Fix, m.Avoid, m.ForceDelete, subjectOf(p))
 }
 
 // subjectOf returns what the commands in a pod's condition may be about.

@@ -588,7 +588,7 @@ func TestDeletedAgain(t *testing.T) {
 func TestWhoActs(t *testing.T) {
 	const admin = "the node admin. The app has not caused it. It does not end by itself."
 	for reason, want := range map[string]string{
-		NodeGone: admin, NodeNotReady: admin, InGracePeriod: "",
+		NodeNotReady: admin, NodeGone: "the node admin. The app has not caused it. It ends by itself.", InGracePeriod: "",
 		Finalizers: "the controller owner. Whether the app has caused it is not known. It does not end by itself.",
 	} {
 		if got := whoActs(reason); got != want {

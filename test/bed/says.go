@@ -71,7 +71,7 @@ func (r *Run) Unsaid(note string, c *corev1.PodCondition) (wrong []error) {
 	}
 	for _, says := range r.sayings() {
 		where, in := "Event", note
-		if strings.Contains(note, "…") {
+		if strings.Contains(strings.ReplaceAll(note, " …", ""), "…") {
 			in += "\n" + m.Cause // it has the names whole
 		}
 		line, text, labelled := inCondition(says, &m)

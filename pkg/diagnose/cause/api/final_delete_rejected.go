@@ -13,9 +13,9 @@ var FinalDeleteRejected = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.FinalDelete},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes, evidence.APICalls},
 	Doc: diagnose.Doc{
-		Layer: "api",
-		Title: "the API server rejects the kubelet's delete of the pod",
-		Who:   diagnose.ByPolicy, NotApp: true,
+		Layer:   "api",
+		Title:   "the API server rejects the kubelet's delete of the pod",
+		Who:     diagnose.ByPolicy,
 		Message: "the API server rejects the kubelet's delete of {whose} (HTTP {code}): an admission policy, webhook or RBAC forbids it",
 		Seen: []string{
 			"The kubelet got HTTP {code} for at least two DELETE requests since the pod was finished on the node",

@@ -98,19 +98,19 @@ var FinalizersPending = &diagnose.Rule{
 			"it":        {{Variant: several, Text: "them"}, {Text: "it"}},
 			"run":       {{Variant: several, Text: "run"}, {Text: "runs"}},
 			"log":       {{Variant: several, Text: "their logs"}, {Text: "its log"}},
-			"named":     {{Text: "pod {podnamespace}/{podname}"}, {Text: "this pod"}},
+			"named":     {{Text: "pod {podname}"}, {Text: "this pod"}},
 			"first": {
 				{Variant: diagnose.Uncalled, Text: "ask the owner of {refuser} to get its pods Ready: the API server cannot call it, " +
 					"and may not accept the removal until then"},
 				{Text: "search the log of {owner} for {refuser} (it rejects nodeagent's update). " +
 					"If found: ask its owner to allow the removal"},
-				{Variant: jobTracking, Text: "ask the cluster admin to search kube-controller-manager's log for {named}. If no line: use Fix"},
+				{Variant: jobTracking, Text: "ask the cluster admin to search kube-controller-manager's log for 'tracking finalizer'. If no line: use Fix"},
 				{Variant: foregroundDeletion, Text: "in {podnamespace}, find the object whose ownerReferences name this pod (blockOwnerDeletion). " +
 					"Ask its owner. If none: ask the cluster admin"},
 				{Variant: argoWorkflows, Text: "search the workflow-controller's log for {named}. " +
 					"If the Workflow is gone (kubectl -n {podnamespace} get workflows): use Fix"},
-				{Variant: kueue, Text: "kubectl -n {podnamespace} get workloads -o yaml: if the group waits for a replacement pod, wait. " +
-					"If not: search Kueue's log for {named}"},
+				{Variant: kueue, Text: "kubectl -n {podnamespace} get workloads -o yaml: if WaitingForReplacementPods is True, create that pod. " +
+					"If not: search Kueue's log"},
 				{Variant: actionsRunner, Text: "search the log of actions-runner-controller for {named} (token, rate limit, busy runner). " +
 					"If no line: see whether its pod is Ready"},
 				{Variant: juiceFS, Text: "search the log of this node's juicefs-csi-node pod for {named} (cluster rights). " +

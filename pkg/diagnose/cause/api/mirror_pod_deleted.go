@@ -37,7 +37,7 @@ var MirrorPodDeleted = &diagnose.Rule{
 			{Text: "on the node: search the kubelet's log (journalctl -u kubelet) for 'Failed deleting mirror pod'; " +
 				"ask the owner of the policy or webhook it names"},
 		}, "harm": {
-			{Text: "removing {finalizers} by hand (skips cleanup)"}, {Text: "killing its processes (the kubelet restarts them)"},
+			{Text: "removing {finalizers} by hand, killing its processes"}, {Text: "killing its processes (the kubelet restarts them)"},
 		}},
 		Meaning: "A static pod comes from a manifest on the node. Its object in the API, the mirror pod, only shows it. " +
 			"When the mirror pod is deleted, the kubelet force-deletes it and creates a new one (tryReconcileMirrorPods). " +

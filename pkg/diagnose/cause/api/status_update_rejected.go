@@ -13,9 +13,9 @@ var StatusUpdateRejected = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.FinalDelete},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.APICalls},
 	Doc: diagnose.Doc{
-		Layer: "api",
-		Title: "the API server rejects the kubelet's pod status updates",
-		Who:   diagnose.ByPolicy, NotApp: true,
+		Layer:   "api",
+		Title:   "the API server rejects the kubelet's pod status updates",
+		Who:     diagnose.ByPolicy,
 		Message: "the API server {rejects} the kubelet's pod status updates (HTTP {code}){why}. The pod stays until an update succeeds",
 		Seen: []string{
 			"Nothing of the pod is left on the node, but its status still reports a running container",

@@ -93,8 +93,7 @@ var ContainerFrozen = &diagnose.Rule{
 				Name: familyFreezerV2,
 				Who:  diagnose.ByNode, Ends: true,
 				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod terminates at the end of its grace period.",
-				First: "can wait: SIGKILL ends it. For a clean stop: if no checkpoint or backup runs, {ends} it as Fix says " +
-					"(see Fix)",
+				First:   "can wait: SIGKILL ends it. For a clean stop: if no checkpoint or backup runs, {ends} it as Fix says",
 			},
 			{
 				Name: familyFreezerV1,

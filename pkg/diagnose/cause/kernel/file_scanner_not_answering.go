@@ -33,9 +33,9 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.Volumes, diagnose.Cleanup},
 	Partly: []evidence.Source{evidence.Kubelet, evidence.RuntimeCommands, evidence.Plugins},
 	Doc: diagnose.Doc{
-		Layer: "kernel",
-		Title: "a fanotify permission listener (antivirus, EDR) does not respond",
-		Who:   diagnose.ByNode, NotApp: true,
+		Layer:   "kernel",
+		Title:   "a fanotify permission listener (antivirus, EDR) does not respond",
+		Who:     diagnose.ByNode,
 		Message: "{who}: {scanner}",
 		Seen: []string{
 			"Thread {thread} ({comm}) is in state {state} in {function}: it waits for a permission response",
@@ -65,8 +65,8 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				{Text: "Which processes have a fanotify descriptor could not be read"},
 			},
 			"repair": {
-				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{pid}/cgroup names the listener's owner. If they agree, as root: " +
-					"{continue}"},
+				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{pid}/cgroup names the listener's owner. If cat hangs: Fix. If they agree, " +
+					"as root: {continue}"},
 				{Variant: allStopped, Text: "ask the owner of each listener (on the node: cat /proc/PID/cgroup) to resume it (SIGCONT), or to restart " +
 					"its service or pod"},
 				{Variant: severalOfThem, Text: "ask the owners of these listeners (on the node: cat /proc/PID/cgroup) to restart them one by one, until " +
@@ -74,7 +74,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				{Variant: frozenItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to thaw it"},
 				{Variant: hangsItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to repair what " +
 					"it waits for (see Fix)"},
-				{Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to restart it"},
+				{Text: "on the node: cat /proc/{pid}/cgroup names the listener's owner. Ask them to restart it. If cat hangs: Fix"},
 				{Text: "on the node, as root: grep -rls fanotify /proc/[0-9]*/fdinfo lists them. Ask the owners to restart them. If none: ask the " +
 					"security team"},
 			},

@@ -13,8 +13,8 @@ import (
 // unkillableFamilies are what can hold an unkillable task.
 var unkillableFamilies = []diagnose.Family{
 	{
-		Name: fact.FamilyFsFrozen,
-		Who:  diagnose.ByStorage, NotApp: true,
+		Name:   fact.FamilyFsFrozen,
+		Who:    diagnose.ByStorage,
 		Shared: true,
 		Meaning: "The file system is frozen: by fsfreeze, or by a snapshot of a volume or of the machine that never thawed it. " +
 			"Every writer waits until it is thawed.",
@@ -42,8 +42,8 @@ var unkillableFamilies = []diagnose.Family{
 		Avoid: "fsfreeze -u (hangs too, unkillable)",
 	},
 	{
-		Name: fact.FamilyNFS,
-		Who:  diagnose.ByStorage, NotApp: true,
+		Name:    fact.FamilyNFS,
+		Who:     diagnose.ByStorage,
 		Shared:  true,
 		Meaning: "The NFS server does not respond, and the mount is hard (the default). The kernel repeats its requests without end.",
 		Remedy: "Restore {nfs} at the same address; the thread then resumes, and a hard mount loses no data. " +
@@ -76,8 +76,8 @@ var unkillableFamilies = []diagnose.Family{
 		Remedy: "Check the health of the Ceph cluster{cluster} (ceph health detail) and the node's network to it; the thread resumes when it responds. " +
 			"Check whether the cluster has cut off this node's client: ceph osd blocklist ls.",
 		Danger: "Do not remove a blocklist entry while another node may use the image. A force delete lets a second pod write to the same image or files.",
-		First: "run ceph health detail. If not HEALTH_OK, repair the cluster. If OK, look for this node in ceph osd blocklist ls, then test its " +
-			"network",
+		First: "run ceph health detail, and repair what explains this. If nothing does, look for this node in ceph osd blocklist ls, then test " +
+			"its network",
 		Avoid: "lifting a blocklist entry (two writers)",
 	},
 	{
@@ -100,8 +100,8 @@ var unkillableFamilies = []diagnose.Family{
 		Avoid: "a restart without asking (breaks its mounts)",
 	},
 	{
-		Name: fact.FamilyBlock,
-		Who:  diagnose.ByStorage, NotApp: true,
+		Name:   fact.FamilyBlock,
+		Who:    diagnose.ByStorage,
 		Shared: true,
 		Meaning: "The block device below the file system does not complete its I/O. " +
 			"That is proved where the device has requests in flight and has completed none for ten seconds or more " +
@@ -114,8 +114,8 @@ var unkillableFamilies = []diagnose.Family{
 		Avoid: "detaching it (can corrupt data)",
 	},
 	{
-		Name: fact.FamilySlowBlock,
-		Who:  diagnose.ByStorage, Ends: true,
+		Name:   fact.FamilySlowBlock,
+		Who:    diagnose.ByStorage,
 		Shared: true,
 		Meaning: "The block device below the file system works, but it is slow. " +
 			"Requests complete so slowly, or behind so many others, that the thread has waited for half a minute or more.",
@@ -245,8 +245,8 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	"cluster": {{Text: " of {source}"}, {Text: ""}},
 	"restart": {
 		{Text: "find the {fstype} daemon (a sidecar, a CSI pod or a service) with Fix. Ask its owner to repair or restart it"},
-		{Text: "on the node, as root: grep -H . /sys/fs/fuse/connections/*/waiting. If one is not 0, find its daemon with Fix " +
-			"and ask its owner"},
+		{Text: "on the node, as root: grep -H . /sys/fs/fuse/connections/*/waiting. If one stays above 0, find its daemon with Fix. " +
+			"If none: ask the volumes' owners"},
 	},
 	"waiting": {
 		{Text: "Find the {fstype} daemon among the FUSE daemons"},
@@ -260,14 +260,14 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	"revive": {
 		{Variant: variantIdle, Text: "on the node, as root: dmsetup status. If a thin pool shows out_of_data_space, extend it. If not: Fix"},
 		{Variant: variantDead, Text: "restore {which} (path, array, cloud disk, nbd server). The process then exits. If it never returns: Fix"},
-		{Text: "on the node: run grep . /sys/block/*/stat twice. If the numbers of the device change, wait. If not, restore it (path, array, " +
-			"cloud disk)"},
+		{Text: "on the node: grep . /sys/block/*/stat twice. If number 1 or 5 (completed) of the device grows, wait. If not, restore it " +
+			"(path, array, cloud disk)"},
 	},
 	// Where it may only be slow, a reboot loses what is not written yet.
 	"never": {{Variant: variantDead, Text: " If it never returns, {drain}."}, {Text: ""}},
 	"slow": {
 		{Variant: variantDead, Text: ""}, {Variant: variantIdle, Text: ""},
-		{Text: "First check whether it is only slow, on the node: iostat -x 1, or grep . /sys/block/*/stat twice. If the numbers move, wait. "},
+		{Text: "First check whether it is only slow, on the node: iostat -x 1, or grep . /sys/block/*/stat twice. If number 1 or 5 (completed) grows, wait. "},
 	},
 	// What ends the other pods of the node too.
 	"drain": {
@@ -275,17 +275,16 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	},
 	"release": {{Text: "its Linux {kernel}"}, {Text: "it has"}},
 	"nfsfirst": {
-		{Variant: variantProxy, Text: "on the node: ss -tln shows if the proxy on {server} listens. If not, restore the proxy. If so, restore the " +
-			"NFS server behind it"},
+		{Variant: variantProxy, Text: "on the node, as root: ss -tlnp. If no proxy listens on {server}, restore it. If one does, restore the NFS server behind it"},
 		{Text: "restore NFS server {server} (usually port 2049) or the network to it, at the same address. If it never returns: Fix"},
 		{Text: "on the node: ss -tno dport = :2049 shows the dead NFS server in SYN-SENT or retransmitting. Restore it. If none: ask the " +
 			"volumes' owners"},
 	},
 	"smbfirst": {
-		{Text: "wait 3 minutes: a soft mount (the default) then gives up. If still stuck, restore SMB server {server} (usually port 445) or the " +
-			"network to it"},
-		{Text: "wait 3 minutes: a soft mount (the default) then gives up. If still stuck: cat /proc/fs/cifs/DebugData on the node " +
-			"shows the SMB server to restore"},
+		{Text: "restore SMB server {server} (usually port 445) or the network to it. A soft mount (the default) gives up after 3 minutes (loses " +
+			"writes)"},
+		{Text: "cat /proc/fs/cifs/DebugData on the node shows the SMB server to restore. A soft mount (the default) gives up after 3 minutes " +
+			"(loses writes)"},
 	},
 	"nfs": {
 		// A mount that is encrypted by a program of the node, as Amazon's EFS is.

@@ -14,7 +14,7 @@ var StuckInExec = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed process is stuck inside execve",
-		Who:     diagnose.ByNode,
+		Who:     diagnose.ByStorage,
 		Message: "{where}{comm} (PID {pid} on the node) is stuck while starting a program (execve), where SIGKILL cannot end it: {why}",
 		Seen: []string{
 			"{asleep}",

@@ -14,7 +14,7 @@ var StuckInExit = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "an exiting process is stuck in the kernel",
-		Who:     diagnose.ByNode,
+		Who:     diagnose.ByStorage,
 		Message: "{where}{program} (PID {pid} on the node) cannot finish its exit: {why}",
 		Seen: []string{
 			"{asleep}",

@@ -14,7 +14,7 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a zombie has a live thread stuck in D state",
-		Who:     diagnose.ByNode,
+		Who:     diagnose.ByStorage,
 		Message: "{where}{program} (PID {pid} on the node) looks like a zombie, but SIGKILL cannot end its thread in D state: {why}",
 		Seen: []string{
 			"{asleep}",

@@ -14,7 +14,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread is stuck in D state (uninterruptible sleep)",
-		Who:     diagnose.ByNode,
+		Who:     diagnose.ByStorage,
 		Message: "{where}{stays}: {why}",
 		Seen: []string{
 			"{asleep}",

@@ -30,8 +30,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 					"{continuetracer}"},
 				{Variant: diagnose.Essential, Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's service or pod UID. " +
 					"Ask its owner to detach it from the zombie"},
-				{Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's service or pod UID. Ask its owner to quit it. If it has no owner: Fix " +
-					"(see Fix)"},
+				{Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's service or pod UID. Ask its owner to quit it. If it has no owner: Fix"},
 			},
 			"letgo": {
 				{Variant: diagnose.Stopped, Text: "Continue the tracer, on the node: {continuetracer}; or quit it, or let it detach"},

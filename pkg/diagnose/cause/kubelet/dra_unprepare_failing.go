@@ -43,7 +43,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			},
 			"back": {
 				{Text: "read the log of pod {driverpod} ({driverstate}; cluster rights), then ask the driver's owner why it does not register"},
-				{Text: "kubectl get ds -A (cluster rights). If the driver's DaemonSet is missing or has no pod on this node: " +
+				{Text: "kubectl get pods -A -o wide (cluster rights). If the driver has no pod on this node: " +
 					"ask its owner to bring it back"},
 			},
 			"dpod": {{Text: "pod {driverpod} ({driverstate})"}, {Text: "the driver's pod on this node"}},

@@ -55,7 +55,7 @@ var ImagePullHanging = &diagnose.Rule{
 			"containerd has an unfinished download, and has stored no data of any image since {until}",
 			"{whose}",
 		},
-		First: "on the node: {curl}. If it prints HTTP 200 or 401: wait 5 minutes, then follow Fix. If not: ask the registry or network team",
+		First: "on the node: {curl}. If it prints HTTP 200 to 499: wait 5 minutes, then follow Fix. If not: ask the registry or network team",
 		Avoid: "rm in /var/lib/containerd (other pods' images)",
 		Meaning: "The kubelet completes the start of a container before it turns to the deletion, and the pull of its image is part of " +
 			"that. The deletion does not cancel it. " +

@@ -36,7 +36,7 @@ var KubeletDisconnected = &diagnose.Rule{
 			"The kubelet's process is neither stopped nor blocked, and its port completes a TLS handshake",
 			"{state}",
 		},
-		First: "on the node: if the kubelet's log (journalctl -u kubelet) has x509 or Unauthorized: follow Fix. " +
+		First: "on the node: if the last lines of the kubelet's log (journalctl -u kubelet -n 50) have x509, Unauthorized or anonymous: follow Fix. " +
 			"If not: ask the network team",
 		Avoid: "the out-of-service taint (containers still run)",
 		Meaning: "The kubelet watches the API server for deletions, and writes there what it has done. Without that its pods run on as they were. " +

@@ -21,8 +21,8 @@ var KubeletDown = &diagnose.Rule{
 		Layer:     "kubelet",
 		WholeNode: true,
 		Title:     "the node's kubelet does not run",
-		Who:       diagnose.ByNode, NotApp: true,
-		Message: "the kubelet {how}, so no pod terminates",
+		Who:       diagnose.ByNode,
+		Message:   "the kubelet {how}, so no pod terminates",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: diagnose.Stopped, Text: "({comm}, PID {pid}) is paused (SIGSTOP or similar)"},
@@ -38,7 +38,7 @@ var KubeletDown = &diagnose.Rule{
 			"units": {units},
 		},
 		Seen: []string{"{proof}", "Without the kubelet no pod of the node is stopped, unmounted or removed; its containers keep running"},
-		First: "ask your team if maintenance stopped the kubelet. If not, on the node, as root: systemctl start kubelet. " +
+		First: "ask your team if maintenance stopped the kubelet. If not, on the node, as root: start it (systemctl start kubelet; K3s, RKE2: unit in Fix). " +
 			"If it exits again: read its log",
 		Avoid: "a reboot (ends all pods of the node)",
 		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and sends the API " +
@@ -73,7 +73,7 @@ var KubeletDown = &diagnose.Rule{
 				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for " +
 				"bootstrap-kubelet.conf). " +
 				"Elsewhere it may run, and KubeletDisconnected is reported.",
-			First: "on the node: if the kubelet's log (journalctl -u kubelet) names bootstrap-kubelet.conf: follow Fix. " +
+			First: "on the node: if the last lines of the kubelet's log (journalctl -u kubelet -n 50) name bootstrap-kubelet.conf: follow Fix. " +
 				"If not: ask who last changed the kubelet",
 			Remedy: "On the node: journalctl -u kubelet -n 50 shows why it exits. {units}. " +
 				"If the log names bootstrap-kubelet.conf, the kubelet's client certificate has expired or is missing. " +

@@ -34,8 +34,8 @@ var KubeletLate = &diagnose.Rule{
 		Layer:     "kubelet",
 		WholeNode: true,
 		Title:     "the kubelet has not begun to stop the pod",
-		Who:       diagnose.ByNode, NotApp: true,
-		Message: "the kubelet has not begun to stop the pod{why}",
+		Who:       diagnose.ByNode,
+		Message:   "the kubelet has not begun to stop the pod{why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
 				{Variant: throttled, Text: ": the CPU limit of its cgroup {group} ({cpulimit}) throttles it"},
@@ -54,13 +54,13 @@ var KubeletLate = &diagnose.Rule{
 			},
 			"units": {units},
 			"ease": {
-				{Variant: ownGroup, Text: "top shows which process of the kubelet's cgroup uses the CPU. If mkfs or fsck: wait for its end. " +
+				{Variant: ownGroup, Text: "find the process in top whose /proc/PID/cgroup has {group}. If mkfs or fsck: wait for its end. " +
 					"If another: ask its owner before ending it"},
 				{Text: "top shows which program uses the CPU, and cat /proc/PID/cgroup whose it is. Ask that owner to limit or end the program"},
 			},
 			"find": {
 				{Variant: ownGroup, Text: "Find the process in the kubelet's own cgroup that uses it up: on the node, top. The kubelet has started it, as it does " +
-					"mkfs, fsck, mount helpers and credential plugins. End that process, not the kubelet's unit"},
+					"mkfs, fsck, mount helpers and credential plugins. Wait for mkfs or fsck. End any other, not the kubelet's unit"},
 				{Text: "Find what uses it up: on the node top, or kubectl top pod -A --sort-by=cpu. " +
 					"Limit that (limits.cpu of the pod), or ask its owner to end it"},
 			},
@@ -96,6 +96,7 @@ var KubeletLate = &diagnose.Rule{
 		Danger: "Do not force-delete the pod: its containers keep running. A StatefulSet then starts the same pod twice.",
 		Families: []diagnose.Family{{
 			Name: throttled,
+			Who:  diagnose.ByNode, NotApp: true,
 			Meaning: "The CPU quota of the kubelet's cgroup, or of one above it, is used up in nearly every period, so the kubelet hardly " +
 				"runs.",
 			First: "on the node, as root: raise the CPU limit of {group} as Fix says. The kubelet then stops the pod",
@@ -110,9 +111,10 @@ var KubeletLate = &diagnose.Rule{
 				"So that it does not happen again, reserve CPU for the system (kubeReserved and systemReserved of the kubelet).",
 		}, {
 			Name: watchLost,
+			Who:  diagnose.ByNode, NotApp: true,
 			Meaning: "The kubelet receives deletions over a watch of the API server. The watch no longer delivers, " +
 				"while the kubelet still renews its Lease, so the Node stays Ready.",
-			First: "on the node, as root: restart the kubelet (systemctl restart kubelet). The kubelet then stops the deleted pods",
+			First: "on the node, as root: systemctl restart kubelet (K3s, RKE2: unit in Fix). It then stops the deleted pods",
 			Remedy: "On the node: systemctl restart kubelet. It lists its pods again and stops the deleted ones; containers keep running. {units}. " +
 				"If it happens again, look at what is between the kubelet and the API server: a load balancer, a proxy, conntrack.",
 		}},

@@ -110,7 +110,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Name: evidence.Space,
 				Meaning: "The kubelet evicts pods before its disk is full (evictionHard), but evicted pods need the same file written. " +
 					"It does not stop what fills the disk faster than it checks, or what is not in its pods.",
-				First: "on the node: {du}. If a pod's volume is biggest: ask the pod's owner to make room. If not: follow Fix",
+				First: "on the node, as root: {du}. If /var/lib/kubelet is biggest: du -xh -d2 of its pods directory, and ask that pod's owner. If not: Fix",
 				Avoid: "rm in the kubelet's directory (has pods' data)",
 				Remedy: "On the node, find what fills the file system: {du}. Remove files known to be unneeded, such as old logs, or make the file system larger. " +
 					"What a running container has written: ask its owner, and remove it inside of the container with kubectl exec. " +
@@ -123,7 +123,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Name: evidence.Inodes,
 				Meaning: "Each file and directory needs an inode. ext4 has a number of inodes that is set when it is made. Many small files use " +
 					"them up while there is space.",
-				First:  "on the node: {inodes}. If a pod's volume has most: ask the pod's owner to remove unneeded files. If not: follow Fix",
+				First:  "on the node, as root: {inodes}. If /var/lib/kubelet has most: the same for its pods directory, and ask that pod's owner. If not: Fix",
 				Avoid:  "rm in the kubelet's directory (has pods' data)",
 				Remedy: "On the node, find where the files are: {inodes}. Remove files known to be unneeded. The kubelet retries within 15 seconds.",
 				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of running pods, with their data. " +
@@ -133,8 +133,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Name: evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). " +
 					"No pod of the node can be started, and no stop of a pod is completed.",
-				First: "on the node, as root: dmesg | grep -iE 'read-?only|i/o error'. If it prints an error: follow Fix. " +
-					"If not: see Fix",
+				First: "on the node, as root: dmesg | grep -iE 'read-?only|i/o error'. Then follow Fix",
 				Avoid: "remount,rw after an error (more damage)",
 				Remedy: "On the node: dmesg | grep -iE 'read-?only|i/o error' shows why. " +
 					"After an error of the disk: ask the owners of this node's pods, then replace the disk or the node. " +

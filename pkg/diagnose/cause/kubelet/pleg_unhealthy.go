@@ -90,8 +90,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 				Name: tooLarge,
 				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too. It may have no more than 16 MiB: " +
 					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
-				First: "the kubectl command under Fix (cluster rights) ranks pods by annotations. " +
-					"If the first pod's owner agrees, delete that pod as Fix says",
+				First: "the kubectl command under Fix (cluster rights) ranks pods by annotations. If the first has over 100000 bytes, " +
+					"ask its owner, then use Fix. If none has: see Fix",
 				Avoid: "restarting containerd or kubelet (no effect)",
 				Remedy: "Find the pods with the largest annotations: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
 					"jq -r '.items[]|[(.metadata.annotations|tostring|length),.metadata.uid,.metadata.namespace,.metadata.name]|@tsv' | sort -rn | head. " +

@@ -89,7 +89,7 @@ var PostStartHookRunning = &diagnose.Rule{
 				Name: requests,
 				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod, without a time limit. Any response ends it, whatever " +
 					"its status is.",
-				First: "kubectl logs may show why port {port} of the pod does not respond; any HTTP response ends the hook. If not: debug the program",
+				First: "use kubectl exec to see why port {port} does not respond (kubectl logs fails until the hook ends). Any HTTP response ends the hook",
 				Remedy: "Find out why nothing responds on port {port} of the pod. Any response ends the hook, whatever its status. " +
 					"So does the exit of the program that accepted the connection. The kubelet then stops the pod. " +
 					"For the future: let it respond in time, or use an exec hook with a time limit.",

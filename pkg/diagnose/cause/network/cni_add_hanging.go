@@ -28,9 +28,9 @@ var CNIAddHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "network",
 		Title: "a CNI plugin does not return from ADD (network setup)",
-		Who:   diagnose.ByNetwork, NotApp: true, Ends: true,
+		Who:   diagnose.ByNetwork,
 		Message: "network setup hangs: CNI plugin {process} has not returned from ADD since {since}. " +
-			"The kubelet gives up after 4m (default), by {until}; the pod then ends",
+			"The kubelet gives up after 4m (default), by {until}; the pod can then end",
 		Phrases: map[string][]diagnose.Choice{
 			"runs": {
 				{Variant: began, Text: "No program of the pod runs: its sandbox is being re-created"},

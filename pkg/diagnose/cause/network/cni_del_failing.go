@@ -24,9 +24,9 @@ var CNIDelFailing = &diagnose.Rule{
 	Phases: phases,
 	Needs:  needs,
 	Doc: diagnose.Doc{
-		Layer: "network",
-		Title: "a CNI plugin fails to tear down the pod's network",
-		Who:   diagnose.ByNetwork, NotApp: true,
+		Layer:   "network",
+		Title:   "a CNI plugin fails to tear down the pod's network",
+		Who:     diagnose.ByNetwork,
 		Message: "the pod's network cannot be torn down: {who} (CNI DEL): {error}{its}",
 		Phrases: map[string][]diagnose.Choice{"who": {
 			{Variant: missing, Text: "the program of CNI plugin {plugin} is missing"},
@@ -41,7 +41,7 @@ var CNIDelFailing = &diagnose.Rule{
 			{Text: ""},
 		}, "bring": {
 			{Variant: terminating, Text: "describe the plugin's pod {daemon} (cluster rights): its Events show what holds it. " +
-				"If its DaemonSet was deleted: apply it again"},
+				"If its DaemonSet was deleted: ask the network's owner"},
 			{Text: "describe the plugin's pod {daemon} (cluster rights): its Events and its log show what to repair"},
 			{Text: itsPodHere + ifWell}, {Text: itsPod + ifWell},
 		}},
@@ -72,6 +72,7 @@ var CNIDelFailing = &diagnose.Rule{
 			"Its address stays taken, or is given to another pod while routes still lead here.",
 		Families: []diagnose.Family{{
 			Name: missing,
+			Who:  diagnose.ByNetwork, NotApp: true,
 			Meaning: "The network's configuration names a plugin whose program is not in containerd's directory for plugins. " +
 				"It was removed or renamed, for example by an upgrade of the network or of the node.",
 			First: "on the node, as root: put {plugin} back into the directory that the error names. The network's DaemonSet or a package has it",
@@ -79,6 +80,7 @@ var CNIDelFailing = &diagnose.Rule{
 				"retries every few seconds, and its next try succeeds.",
 		}, {
 			Name: notStarted,
+			Who:  diagnose.ByNode, NotApp: true,
 			Meaning: "containerd has found the plugin's program, but could not start it. " +
 				"containerd has reached a limit on processes or on open files, or the file is damaged or cannot be executed. " +
 				"The plugin has done nothing.",

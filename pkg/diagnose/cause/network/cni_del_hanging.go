@@ -17,9 +17,9 @@ var CNIDelHanging = &diagnose.Rule{
 	Phases: phases,
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
 	Doc: diagnose.Doc{
-		Layer: "network",
-		Title: "a CNI plugin does not return from DEL (network teardown)",
-		Who:   diagnose.ByNetwork, NotApp: true,
+		Layer:   "network",
+		Title:   "a CNI plugin does not return from DEL (network teardown)",
+		Who:     diagnose.ByNetwork,
 		Message: "the pod's network is not torn down: CNI plugin {process} has not returned from DEL since {since}",
 		Phrases: map[string][]diagnose.Choice{"waits": waits, "bring": bring},
 		Seen: []string{

@@ -21,7 +21,7 @@ var CNINotInitialized = &diagnose.Rule{
 			"containerd reports that its network is not ready (NetworkReady of the CRI)",
 			"No process of the pod's containers is left",
 		},
-		First: "get the network's DaemonSet pod on this node Ready (kubectl get ds -A; cluster rights). " +
+		First: "get the network's DaemonSet pod on this node Ready (kubectl get pods -A -o wide; cluster rights). " +
 			"If removed: install the same again. If Ready: use Fix",
 		Avoid: "another network's file in /etc/cni/net.d (IP leaks)",
 		Meaning: "containerd tears down a pod's network with the configuration that is then in /etc/cni/net.d. " +

@@ -24,7 +24,7 @@ var waits = []diagnose.Choice{
 var bring = []diagnose.Choice{{Text: itsPodHere + ifReady}, {Text: itsPod + ifReady}}
 
 // ifReady is what is done where that pod is well.
-const ifReady = ". If Ready: use Fix"
+const ifReady = ". If Ready or none: use Fix"
 
 // What is done about the pod of a plugin's daemon, with and without the node's name.
 const (

@@ -16,8 +16,8 @@ var ContainerdDown = &diagnose.Rule{
 		Layer:     "runtime",
 		WholeNode: true,
 		Title:     "containerd is down: nothing listens on its socket",
-		Who:       diagnose.ByNode, NotApp: true,
-		Message: "{how}",
+		Who:       diagnose.ByNode,
+		Message:   "{how}",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: restarts, Text: "containerd keeps exiting: since {since} it was never seen up for a whole minute. The kubelet's stop requests are lost"},
@@ -56,8 +56,8 @@ var ContainerdDown = &diagnose.Rule{
 			Name: restarts,
 			Meaning: "Something makes containerd exit soon after each start, and it is restarted again and again. The kubelet's requests are lost each " +
 				"time. A stop that waits for the grace period begins again, and may never reach SIGKILL.",
-			First: "on the node: repair the last error before an exit in containerd's log (journalctl -u containerd). " +
-				"If no error: dmesg | grep -i oom",
+			First: "on the node, as root: repair the last error before an exit in containerd's log (journalctl -u containerd). " +
+				"If no error: dmesg | grep '(containerd)'",
 			Remedy: "On the node: journalctl -u containerd -n 200 says why it exits, for example a panic, or an error in its configuration or database. " +
 				"journalctl -k shows whether the kernel killed it for lack of memory. " +
 				"systemctl show -p Result,NRestarts,MemoryMax,RuntimeMaxUSec containerd shows whether systemd ends it. " +
@@ -67,7 +67,7 @@ var ContainerdDown = &diagnose.Rule{
 			Name: notListening,
 			Meaning: "containerd has a process that does not listen. It exits and is restarted again and again, or its start waits for something, such " +
 				"as the lock of its metadata database.",
-			First: "on the node: containerd's log (journalctl -u containerd) shows what keeps it from starting: repair that. " +
+			First: "on the node, as root: containerd's log (journalctl -u containerd) shows what keeps it from starting: repair that. " +
 				"If not: Fix",
 			Remedy: "On the node: journalctl -u containerd -n 100 shows whether containerd keeps exiting, and why, or what its start waits for. Repair that. " +
 				"Check for a second containerd with the same root directory: it holds the lock of the metadata database. " +

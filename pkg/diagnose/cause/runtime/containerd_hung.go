@@ -14,8 +14,8 @@ var ContainerdHung = &diagnose.Rule{
 		Layer:     "runtime",
 		WholeNode: true,
 		Title:     "containerd accepts connections but does not respond",
-		Who:       diagnose.ByNode, NotApp: true,
-		Message: "{how}. The kubelet can stop no container",
+		Who:       diagnose.ByNode,
+		Message:   "{how}. The kubelet can stop no container",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
 				{Variant: diagnose.Stopped, Text: "containerd (PID {pid}) is paused (SIGSTOP or similar) and has not responded since {since}"},
@@ -44,8 +44,8 @@ var ContainerdHung = &diagnose.Rule{
 			"Not reported if only a single shim hangs: containerd itself then still responds (ShimHung).",
 		},
 		Seen: []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
-		First: "on the node, as root: save the dump and do the check under Fix. If it passes, restart containerd. " +
-			"If not, ask all pods' owners first",
+		First: "on the node, as root: save the dump and do the check under Fix. Restart containerd only if it passes. " +
+			"If not, wait, and ask the node team",
 		Avoid: "restarting containerd before that check (can end all pods)",
 		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {save}. " +
 			"Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
@@ -67,7 +67,7 @@ var ContainerdHung = &diagnose.Rule{
 			{
 				Name:    blocked,
 				Meaning: "containerd's main thread is in uninterruptible sleep (D state). As a rule, its own storage does not respond.",
-				First: "on the node: if dmesg or iostat -x 1 shows that containerd's disk hangs, ask the storage team to repair it. " +
+				First: "on the node, as root: if dmesg or iostat -x 1 shows that containerd's disk hangs, ask the storage team to repair it. " +
 					"If not: Fix",
 				Avoid: "restarting containerd (no help, can end all pods)",
 				Remedy: "On the node: repair the storage of containerd's root directory (dmesg and iostat -x 1 show its errors and load). " +

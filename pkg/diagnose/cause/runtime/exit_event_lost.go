@@ -32,18 +32,18 @@ var ExitEventLost = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
 	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
-		Layer: "runtime",
-		Title: "containerd still records an exited container as running",
-		Who:   diagnose.ByNode, NotApp: true,
+		Layer:   "runtime",
+		Title:   "containerd still records an exited container as running",
+		Who:     diagnose.ByNode,
 		Message: "{what} has exited, but containerd still records it as running{shim}",
 		Phrases: map[string][]diagnose.Choice{
 			"what":   {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
 			"attach": {{Variant: aboutSandbox, Text: ""}, {Text: "End every kubectl attach to the container. "}},
 			"grep": {
-				{Variant: aboutSandbox, Text: "journalctl -u containerd | grep -E 'handle sandbox exit|stop sandbox'"},
+				{Variant: aboutSandbox, Text: "journalctl -u containerd | grep -E 'handle sandbox (exit|TaskExit)'"},
 				{Text: "journalctl -u containerd | grep 'handle container TaskExit'"},
 			},
-			"logged": {{Variant: aboutSandbox, Text: "'handle sandbox exit' or 'stop sandbox'"}, {Text: "'handle container TaskExit'"}},
+			"logged": {{Variant: aboutSandbox, Text: "'handle sandbox exit' (1.7: 'sandbox TaskExit')"}, {Text: "'handle container TaskExit'"}},
 			"shim": {
 				{Variant: shimBlocked, Text: ", and so does its shim (PID {pid}). A thread of the shim hangs in the kernel (D state)"},
 				{Variant: shimDenies, Text: ", and so does its shim (PID {pid})"},
@@ -75,7 +75,7 @@ var ExitEventLost = &diagnose.Rule{
 				{Text: "Then drain the node and reboot it; kubectl drain with --skip-wait-for-delete-timeout=60 does not wait for this pod"},
 			},
 			"keep":    keepShim,
-			"spare":   {{Variant: endable, Text: "restarting containerd (asks the same shim)"}, {Text: "killing the shim (ends other containers)"}},
+			"spare":   {{Variant: endable, Text: "restarting containerd (asks the same shim)"}, {Text: "killing the shim (loses exit codes and output)"}},
 			"version": {{Text: " ({containerd})"}, {Text: ""}},
 			"known": {
 				{Text: "containerd {containerd} is known to lose the exit of a container: containerd issue {issue}, fixed in {fixed}"},
@@ -104,7 +104,7 @@ var ExitEventLost = &diagnose.Rule{
 			"Not reported for a runtime other than io.containerd.runc.v2: its processes may not be visible to the node's kernel.",
 		},
 		Seen: []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
-		First: "on the node: repair the error at {logged} in containerd's log (journalctl -u containerd). " +
+		First: "on the node, as root: repair the error at {logged} with its ID in containerd's log (journalctl -u containerd). " +
 			"If no line: the check under Fix",
 		Avoid: "restarting containerd before that check (can end all pods)",
 		Remedy: "On the node: {grep}. A match for this pod means that containerd knows of the exit, and names the reason: repair that. {attach}" +
@@ -128,7 +128,7 @@ var ExitEventLost = &diagnose.Rule{
 				Name: taskGone,
 				Meaning: "containerd has deleted the task, but has not updated the CRI status. It could not write the update, for a reason that was not " +
 					"seen, or it was interrupted.",
-				First: "on the node: repair the error at 'failed to update container state' in containerd's log (retried within 5 minutes). " +
+				First: "on the node, as root: repair the error at 'failed to update container state' with its ID in containerd's log (retried within 5 minutes). " +
 					"If no line: Fix",
 				Avoid: "restarting containerd before the check in Fix (can end all pods)",
 				Remedy: "On the node: journalctl -u containerd | grep 'failed to update container state' says why the write failed. " +

@@ -82,7 +82,7 @@ var HostPIDLeftover = &diagnose.Rule{
 // The first step about a process outside the pod that the pod waits for, that about one which the node needs, and what to avoid of both.
 const (
 	askOwner     = "on the node: cat /proc/{pid}/cgroup shows whose process it is (service or pod UID). Ask that owner to stop it."
-	closesOutput = "ask the owner of {program} to make it close the container's output. If it cannot, leave it"
+	closesOutput = "ask the owner of {program} to make it close the container's output. If it cannot: Fix"
 )
 
 var spareHolder = []diagnose.Choice{

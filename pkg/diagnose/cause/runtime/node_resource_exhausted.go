@@ -151,7 +151,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Inodes,
 				Meaning: "Each file and directory needs an inode. ext4 has a fixed number of them, set when the file system is made. Many small files use " +
 					"them up while there is still space.",
-				First: "on the node, as root: {df}, then du -x --inodes -d3 MOUNTPOINT | sort -n | tail. " +
+				First: "on the node, as root: df -i, then du -x --inodes -d3 MOUNTPOINT | sort -n | tail. " +
 					"Ask the owner of the most files to remove some",
 				Avoid: "deleting containerd's files, restarting containerd (may not start)",
 				Remedy: "On the node: {df} names the mount point, and du -x --inodes on that shows where the files are. " +
@@ -163,8 +163,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it finds an error in it or in its disk (mount option errors=remount-ro). No pod on " +
 					"the node can be started, and no stop is completed.",
-				First: "on the node: if dmesg | grep -i read-only shows a line: with the pod owners' OK, drain (cluster rights) and reboot " +
-					"the node. If no line: Fix",
+				First: "on the node, as root: if dmesg | grep -iE 'remounting|forced readonly' names that disk: with the pod owners' OK, " +
+					"drain (cluster rights), then reboot or replace. If no line: ask who mounted it so",
 				Avoid: "making the disk writable before a check (can damage it)",
 				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). If the disk has failed, replace the disk or the node. " +
 					"After another error, drain the node as far as possible, then reboot it, so that the file system is checked. " +

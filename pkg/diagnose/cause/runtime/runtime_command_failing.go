@@ -38,7 +38,8 @@ var RuntimeCommandFailing = &diagnose.Rule{
 			"The kubelet's Events (FailedKillPod) report this failure at least twice since the deletion",
 			"{process} is alive and has no pending SIGKILL, and the shim says running",
 		},
-		First: "on the node: if permission denied, dmesg | grep -iE 'apparmor|avc' names the policy; ask its owner to allow signals. " +
+		First: "on the node, as root: if permission denied, dmesg or /var/log/audit/audit.log (grep -i denied) names the policy; " +
+			"ask its owner to allow signals. " +
 			"If not: Fix",
 		Avoid: "killing the shim (loses exit codes and output)",
 		Remedy: "On the node: journalctl -u containerd | grep 'unknown error after kill' shows the whole error. Repair what it names. " +

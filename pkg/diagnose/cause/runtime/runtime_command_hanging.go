@@ -95,8 +95,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 			"look": {
 				{Text: "on the node, as root: ls -l /proc/{childpid}/exe shows the program of {child}. Ask who installed it why it hangs"},
-				{Text: "on the node, as root: timeout 5 cat /proc/{pid}/stack shows what {program} waits for. If a driver or file system, ask its owner"},
-				{Text: "on the node: ps -eo pid,ppid,stat,wchan:30,comm --forest shows what the command waits for. Ask the owner of that"},
+				{Text: "on the node, as root: timeout 5 cat {stack} shows what {program} waits for. If a driver or file system, ask its owner"},
+				{Text: "on the node, as root: ps -eo pid,ppid,stat,wchan:30,comm --forest shows what the command waits for. Ask the owner of that"},
 			},
 			"stack": {{Text: "/proc/{childpid}/task/*/stack"}, {Text: "/proc/{pid}/task/*/stack"}},
 			"wait":  {{Variant: beforeStart, Text: "can wait that long. If still stuck, "}, {Text: ""}},

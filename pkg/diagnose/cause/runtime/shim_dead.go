@@ -36,7 +36,7 @@ var ShimDead = &diagnose.Rule{
 			"{process} is alive and has no pending SIGKILL",
 		},
 		First: "on the node, as root: {terminate}. " +
-			"If it still runs after a minute: with the app owner's OK, SIGKILL (Fix)",
+			"If it still runs after a minute: with the app owner's OK, SIGKILL. Then the last step of Fix",
 		Avoid: "restarting containerd before the check in Fix (can end all pods)",
 		Remedy: "On the node: journalctl -u containerd | grep -A20 'cleaning up after shim disconnected' shows when the shim was lost. " +
 			"What follows there says why containerd did not clean up: runc, or the disk of /var/lib/containerd, may have failed. " +

@@ -36,9 +36,9 @@ func endsContainers(version string) bool {
 
 // The first step about a shim that does not respond: about one that may be ended, and about any other. Fix has the command that lists its children.
 const (
-	runcOrEnd = "on the node: run ps as in Fix. If runc or state D shows, leave the shim and see WCHAN. " +
+	runcOrEnd = "on the node, as root: run ps as in Fix. If runc (crun), an exec or state D shows, leave the shim. " +
 		"If not, with the app owner's OK: end the shim as Fix says (SIGKILL for its containers)"
-	runcOrSave = "on the node: run ps as in Fix. If runc or an exec shows, repair what it waits for (WCHAN). " +
+	runcOrSave = "on the node, as root: run ps as in Fix. If runc (crun) or an exec shows, repair what it waits for (WCHAN). " +
 		"If not: save the dump (Fix)"
 )
 
@@ -91,7 +91,7 @@ var ShimHung = &diagnose.Rule{
 			"keep": keepShim,
 			"avoid": {
 				{Variant: endable, Text: "restarting containerd (ends the containers)"},
-				{Text: "killing the shim, restarting containerd (kills containers)"},
+				{Text: "restarting containerd (kills containers), killing the shim"},
 			},
 			"last": {
 				{Variant: endable, Text: endShim},
@@ -123,8 +123,8 @@ var ShimHung = &diagnose.Rule{
 			"Do not restart containerd: it gives each shim five seconds as it starts, then kills the containers (containerd 2.4). " +
 			"A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{{
-			Name: diagnose.Stopped,
-			Who:  diagnose.ByNode, NotApp: true,
+			Name:    diagnose.Stopped,
+			Who:     diagnose.ByNode,
 			Meaning: "The shim's process is stopped: a user or a program sent it SIGSTOP.",
 			First:   resumes,
 			Remedy:  "On the node: {continue}. The shim resumes immediately, and the pod terminates. Then find out who stopped it.",

@@ -39,14 +39,14 @@ var StdioHeldOpen = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "container {container}"}, {Text: "a container of the pod"}},
 			"runs": {
-				{Variant: dying, Text: "was killed, has not exited"},
+				{Variant: dying, Text: "has not finished exiting"},
 				{Variant: inside, Text: "still runs in the pod's cgroups"},
 				{Text: "still runs outside the pod"},
 			},
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
 			"step": {
 				{Variant: diagnose.Essential, Text: closesOutput},
-				{Variant: dying, Text: "on the node, as root: timeout 5 cat /proc/{pid}/stack shows what {comm} waits for. " +
+				{Variant: dying, Text: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack shows what {comm} waits for. " +
 					"If a driver or file system, ask its owner. If unclear: see dmesg"},
 				{Text: askOwner},
 			},
@@ -54,7 +54,7 @@ var StdioHeldOpen = &diagnose.Rule{
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out how it got the container's output. " +
 					"Restart its service when the other pods allow it"},
-				{Variant: dying, Text: "{process} was killed but has not exited. On the node: cat /proc/{pid}/stack shows what it waits for. Repair that"},
+				{Variant: dying, Text: "{process} has not finished exiting. On the node: timeout 5 cat /proc/{pid}/task/*/stack shows what it waits for. Repair that"},
 				{Text: "On the node: find out what {process} does, and whose it is. Once its owner agrees: {terminate}. " +
 					"The pod terminates when all such processes have exited or closed the output"},
 			},

@@ -37,7 +37,7 @@ var limits = []limit{
 		"in Node.js, call closeAllConnections() before the grace period ends"},
 	{"Java", []string{"java"}, evidence.SIGTERM, "Spring Boot's spring.lifecycle.timeout-per-shutdown-phase (30 seconds by default)",
 		"Give it a limit below the grace period (in Spring Boot spring.lifecycle.timeout-per-shutdown-phase, 30 seconds by default)",
-		"set Java's shutdown limit below the grace period (Spring Boot: timeout-per-shutdown-phase)"},
+		"limit Java's shutdown to less than the grace period (Spring Boot: timeout-per-shutdown-phase)"},
 }
 
 // ownLimits returns the wordings for how to limit a program's shutdown.

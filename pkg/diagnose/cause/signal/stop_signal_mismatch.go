@@ -33,7 +33,7 @@ var StopSignalMismatch = &diagnose.Rule{
 			"Process {pid} ({comm}) has a handler for {handled} (SigCgt)",
 			"It has none for {signal} now, and had none before the deletion",
 		},
-		First: "nothing now; for the next deletion, set the stop signal to {handled} (STOPSIGNAL of the image)",
+		First: "nothing now; for the next deletion, set the stop signal to {handled} (lifecycle.stopSignal if set, else STOPSIGNAL)",
 		Avoid: avoidForce,
 		Remedy: "{fine}. " +
 			"To make the next deletion fast, set the stop signal to {handled}. Set it as STOPSIGNAL in the image, " +

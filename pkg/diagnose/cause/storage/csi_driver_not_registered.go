@@ -29,8 +29,8 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 					"does not end. If unclear, ask its owner"},
 				{Text: "read the log of container node-driver-registrar in pod {driverpod} ({driverstate}; cluster rights). " +
 					"Repair its error, or ask the driver's owner"},
-				{Text: "kubectl get ds -A (cluster rights): if its DaemonSet has no pod on this node, ask its owner for a toleration. " +
-					"If not, ask its owner to install it"},
+				{Text: "kubectl get pods -A -o wide (cluster rights): if the driver has no pod on this node, ask its owner for one (toleration, " +
+					"install). If it has one, read its registrar's log"},
 			},
 		},
 		Meaning: "The containers have exited, and the kubelet has to call the CSI driver on this node to unpublish the volume. The driver is not " +

@@ -63,7 +63,7 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Avoid: "rm -rf on the volume's directory (its data)",
 		Families: []diagnose.Family{{
 			Name: unmounted,
-			Who:  diagnose.ByNode, NotApp: true,
+			Who:  diagnose.ByNode,
 			Meaning: "Nothing is mounted at the volume's directory: its mount failed when the pod started, or it was unmounted by hand. The kubelet " +
 				"still takes it for mounted, and fails at the missing record each time.",
 			First: "on the node, as root: {count}. If it prints 0, restart the kubelet (containers keep running). " +

@@ -17,18 +17,18 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: diagnose.Doc{
-		Layer: "storage",
-		Title: "the kubelet is blocked on a volume whose server does not respond",
-		Who:   diagnose.ByStorage, NotApp: true,
+		Layer:   "storage",
+		Title:   "the kubelet is blocked on a volume whose server does not respond",
+		Who:     diagnose.ByStorage,
 		Message: "a kubelet thread is blocked on {which}: the {protocol} server {who} does not respond",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "volume {volume}"}, {Text: "a volume of the pod"}},
 			"who":   {{Variant: local, Text: "behind {server} (this node)"}, {Text: "{server}"}},
 			"from":  {{Text: " from {source}"}, {Text: ""}},
 			"first": {
-				{Variant: local, Text: "on the node, as root: ss -tlnp. If no proxy or server listens at {server}, start it there again. " +
+				{Variant: local, Text: "on the node, as root: ss -tlnp. If no proxy or server listens at {server} or 0.0.0.0, start it again. " +
 					"If one does, ask the server's owner"},
-				{Text: "on the node: nc -zv to the server's port (NFS 2049, SMB 445). If it fails, restore the server or route (same address). " +
+				{Text: "on the node: nc -zvw5 to its port (NFS 2049, SMB 445, Ceph 6789). If it fails, restore the server or route (same address). " +
 					"If not, ask the server's owner"},
 			},
 			"back": {

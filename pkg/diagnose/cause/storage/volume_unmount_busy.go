@@ -29,6 +29,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			},
 			"more":     orMore,
 			"look":     lookAtThem,
+			"finish":   {{Variant: givenUp, Text: " Then unmount it as Fix says"}, {Text: ""}},
 			"stop":     stopThem,
 			"spare":    spare,
 			"but":      exempt,
@@ -85,7 +86,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 		Remedy: "{stop}. {unmounted}.",
 		Danger: "umount -l hides the mount while the file system stays in use. If it is then attached to another node, its data is damaged. " +
 			"Do not delete files below the mount: they are the volume's data.",
-		First: "{look}",
+		First: "{look}{finish}",
 		Avoid: "umount -l (only hides the use; data at risk)",
 		Families: []diagnose.Family{
 			{
@@ -174,7 +175,7 @@ var (
 const (
 	askOwner = "on the node: cat /proc/{pid}/cgroup shows whose process it is (service or pod UID). " +
 		"Ask that owner to stop it."
-	keepServing = "on the node, as root: ls -l /proc/{pid}/cwd /proc/{pid}/fd shows its files. " +
+	keepServing = "on the node, as root: ls -l /proc/{pid} /proc/{pid}/fd shows its files. " +
 		"Restart its service only if the owners of the node's pods agree"
 	notEnd = "killing that process (other pods need it)"
 )

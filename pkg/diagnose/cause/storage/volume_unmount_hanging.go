@@ -72,8 +72,8 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		Danger: "umount -l hides the mount and leaves the thread. ls or df on the mount can hang your shell. Restarting the kubelet " +
 			"leaves the thread and can hang the new kubelet. " +
 			"A force delete leaves the volume attached to this node, and another node may mount it too.",
-		First: "on the node, as root: if dmesg -T shows I/O errors, restore that disk or server. " +
-			"If iostat -x 1 shows a busy disk, wait. If neither, ask its owner",
+		First: "on the node, as root: if dmesg shows I/O errors, restore that disk or server. " +
+			"If iostat -x 1 shows r/s or w/s, wait. If neither, ask its owner",
 		Avoid: "ls or df on the mount (can hang your shell)",
 		Families: []diagnose.Family{{
 			Name: fact.FamilyFUSE,
