@@ -134,8 +134,10 @@ func leaderExited() bed.Scenario {
 			Everywhere: true,
 		},
 		Fault: bed.Fault{
-			Pod:   victim(3, "leader-exits", "1"),
-			Break: bed.OnNode("sleep 2\n" + leader + `grep -q "^State:.Z" /proc/$leader/status`),
+			Pod: victim(3, "leader-exits", "1"),
+			Break: bed.OnNode("for i in $(seq 60); do\n  sleep 0.5\n  (" + leader + `grep -q "^State:.Z" /proc/$leader/status) && exit 0
+done
+exit 1`),
 			Proof: leader + `grep -q "^State:.Z" /proc/$leader/status && ! grep -q "^SigPnd:.*100$" /proc/$leader/task/*/status`,
 			Heal:  bed.OnNode(leader + "kill -KILL $leader"),
 		},
