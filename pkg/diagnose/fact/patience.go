@@ -214,6 +214,9 @@ const (
 	// after which a pod without a recognised cause is reported as such. Kubelet
 	// itself needs some seconds for each of its steps, and more on a busy node.
 	UnknownAfter = 60 * time.Second
+	// SandboxTimeout is when the kubelet gives up on a sandbox: after twice runtimeRequestTimeout,
+	// which is two minutes by default (RunPodSandbox, pkg/kubelet/cri/remote/remote_runtime.go).
+	SandboxTimeout = 4 * time.Minute
 )
 
 // SlowProcess is for how long another process, its parent or its tracer, must not have

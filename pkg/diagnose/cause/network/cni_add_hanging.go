@@ -2,7 +2,6 @@ package network
 
 import (
 	"slices"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -11,10 +10,6 @@ import (
 
 // began is the variant of CNIAddHanging for a pod that has run before: its sandbox is re-created.
 const began = "Began"
-
-// setupTimeout is when the kubelet gives up on a sandbox: after twice runtimeRequestTimeout, which is two minutes by default (RunPodSandbox,
-// pkg/kubelet/cri/remote/remote_runtime.go). It has asked for the sandbox before containerd started the plugin.
-const setupTimeout = 4 * time.Minute
 
 // CNIAddHanging is a CNI plugin that does not return from ADD. The pod was deleted while its sandbox
 // was being created, which the kubelet completes before it handles the deletion.
@@ -75,7 +70,7 @@ var CNIAddHanging = &diagnose.Rule{
 		found := hanging(p, p.NetworkSetup, fact.Plugin.With(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
 		for i := range found.Found {
 			o := &found.Found[i].Objects
-			o.Until = o.Since.Add(setupTimeout)
+			o.Until = o.Since.Add(fact.SandboxTimeout)
 			// containerd may not know the containers that ran any more, as after crictl rmp.
 			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 				return c.ID != "" && (c.Kind != evidence.Sandbox || c.State != evidence.StateCreated) || c.Exit != nil
