@@ -26,8 +26,9 @@ import (
 const (
 	seconds = time.Second
 	// What blocked says in the condition, in the Event on the pod, and in the one on the node.
-	text       = `Cause: Probably stuck in phase Kill: thread 812 (dd) is stuck.\nFix: Repair it.\nAvoid: Do not force-delete.`
-	textOnPod  = "Probably stuck: thread 812 (dd) is stuck. First: look at it. Avoid: force delete. Fix and more: kubectl get pod -n shop web-0 -o jsonpath='{.status.conditions[*].message}'"
+	text      = `Cause: Probably stuck in phase Kill: thread 812 (dd) is stuck.\nFix: Repair it.\nAvoid: Do not force-delete.`
+	textOnPod = "Probably stuck: thread 812 (dd) is stuck. First: look at it. Avoid: force delete. " +
+		"Fix and more: kubectl get pod -n shop web-0 -o jsonpath='{.status.conditions[*].message}'"
 	textOnNode = "Pod shop/web-0: Probably stuck: thread 812 (dd) is stuck. Fix: Repair it. Avoid: Do not force-delete. " +
 		"More: https://github.com/nodeagent-io/nodeagent/blob/main/docs/reasons/ShimHung.md"
 )

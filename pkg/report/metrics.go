@@ -173,8 +173,8 @@ func NewMetrics(version string, who map[string]diagnose.Who, now func() time.Tim
 				"controller) and cause (reason, including Unknown). Of the 200 workloads with the most of them; the others are one, without names.",
 			[]string{"namespace", "workload", "workload_type", "reason"}, nil),
 		reasonDesc: prometheus.NewDesc("nodeagent_reason_info",
-			"Always 1, while a verdict with this cause (reason) stands. Who acts on it: app (the owner of the pod), node, storage, network, controller (which has set a finalizer), "+
-				"policy (the owner of a webhook or an admission policy).",
+			"Always 1, while a verdict with this cause (reason) stands. Who acts on it: app (the owner of the pod), "+
+				"node, storage, network, controller (which has set a finalizer), policy (the owner of a webhook or an admission policy).",
 			[]string{"reason", "who"}, nil),
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
 			"Terminating pods on the node in the last round, stuck or not.", nil, nil),

@@ -20,7 +20,8 @@ import (
 )
 
 func TestNote(t *testing.T) {
-	f := diagnose.Finding{Cause: "A", Confidence: diagnose.Proved, Message: "m", First: "r", Avoid: "d.", Remedy: "R", Danger: "D", Who: diagnose.ByNode, NotApp: true}
+	f := diagnose.Finding{Cause: "A", Confidence: diagnose.Proved, Message: "m", First: "r", Avoid: "d.", Remedy: "R", Danger: "D",
+		Who: diagnose.ByNode, NotApp: true}
 	inferred, quiet, whole, ends := f, f, f, f
 	ends.Ends = true
 	inferred.Confidence, quiet.Quiet, whole.WholeNode = diagnose.Inferred, true, true
@@ -56,7 +57,8 @@ func TestNote(t *testing.T) {
 		"dirty":             {dirty, diagnose.Diagnosis{}, "Stuck: thread 7 (a b ?)." + rest, ""},
 		"since when":        {inferred, diagnose.Diagnosis{}, "Probably stuck since 10:00:00 UTC: m." + acts + " First: r. Avoid: d." + rest, "10:00:00 UTC"},
 		"told already":      {told, diagnose.Diagnosis{}, "Stuck: m since 9." + acts + " First: r. Avoid: d." + rest, "10:00:00 UTC"},
-		"a long name":       {named, diagnose.Diagnosis{}, "Stuck since 10:00:00 UTC: m of nnnnnnnnnnnnnn…mmmmmmmmmmmmmmm." + acts + " First: r. Avoid: d." + rest, "10:00:00 UTC"},
+		"a long name": {named, diagnose.Diagnosis{},
+			"Stuck since 10:00:00 UTC: m of nnnnnnnnnnnnnn…mmmmmmmmmmmmmmm." + acts + " First: r. Avoid: d." + rest, "10:00:00 UTC"},
 	} {
 		if got := note(&c.d, &c.f, c.since, of); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", name, got, c.want)
@@ -73,7 +75,8 @@ func TestNote(t *testing.T) {
 			"Avoid: d. Timeline: T." + page},
 		"a namespace ends": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onNode, "Pod shop/web-0: Stuck: " +
 			"m." + acts + " Fix: R. Avoid: D. Force delete: not yet (until its network is removed). Timeline: T." + page},
-		"none was written": {about{subject: of, timeline: "T"}.compose(&force, &f).onPod, "Stuck: m." + acts + " Fix: R. Avoid: D. Force delete: not yet (until its network is removed). Timeline: T." + page},
+		"none was written": {about{subject: of, timeline: "T"}.compose(&force, &f).onPod, "Stuck: m." + acts +
+			" Fix: R. Avoid: D. Force delete: not yet (until its network is removed). Timeline: T." + page},
 		"in its own, still": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onPod, "Stuck: m." + acts + " First: r. " +
 			"Avoid: d. Force delete: not yet (until its network is removed)." + rest},
 	} {
@@ -101,7 +104,8 @@ func TestMessage(t *testing.T) {
 		{"others", diagnose.Diagnosis{Phase: diagnose.PhaseUnknown, Findings: []diagnose.Finding{f, {Cause: "S", Symptom: true}, other}},
 			"Cause: Stuck in an unknown phase: m. Also found: B (container app).\nSeen: s. t.\nFix: r.\nAvoid: d.\nTimeline: T.\nMore: " + pageOf("A")},
 		{"a shutdown", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{Cause: "A", Message: "m"}}, ShutsDown: true},
-			"Cause: Stuck in phase Kill: m. The node is shutting down. If it stops first, the pod object remains until the node returns.\nTimeline: T.\nMore: " + pageOf("A")},
+			"Cause: Stuck in phase Kill: m. The node is shutting down. If it stops first, the pod object remains until the node returns.\n" +
+				"Timeline: T.\nMore: " + pageOf("A")},
 	} {
 		v, _ := c.d.Verdict()
 		if got := message(&c.d, &v, "T.", verdict.Subject{}).String(); got != c.want {
