@@ -363,11 +363,11 @@ var briefs = map[Reason]string{
 	ReasonProcess:    "{process} still runs",
 	ReasonLeftover:   "{process} still runs",
 	ReasonGroup:      "container {container} still runs",
-	ReasonContainer:  "containerd lists it as running",
+	ReasonContainer:  "containerd lists it running",
 	ReasonRecord:     "until containerd records the exit",
 	ReasonHolder:     "its volume is in use",
-	ReasonVolume:     "its volume is still mounted",
-	ReasonDevice:     "its disk is still in use",
+	ReasonVolume:     "its volume is mounted",
+	ReasonDevice:     "its disk is in use",
 	ReasonUnmount:    "its volume is not unmounted",
 	ReasonStarting:   "until no container can start",
 	ReasonLocal:      "until its volumes are removed",
@@ -395,14 +395,13 @@ func (f *Force) Brief() string {
 	if briefs[f.Why] == "" {
 		return answer
 	}
-	brief := strings.ReplaceAll(briefs[f.Why], "{container}", string(foreign(f.Container, most)))
+	process := said("a process")
 	if f.Process != nil {
-		name := foreign(f.Process.Comm, commLength)
-		if name == "" || strings.ContainsAny(string(name), " \"") {
-			name = "a process"
+		if name := foreign(f.Process.Comm, commLength); name != "" && !strings.ContainsAny(string(name), ` "`) {
+			process = name
 		}
-		brief = strings.ReplaceAll(brief, "{process}", string(name))
 	}
+	brief := strings.NewReplacer("{process}", string(process), "{container}", string(foreign(f.Container, most))).Replace(briefs[f.Why])
 	return answer + " (" + brief + ")"
 }
 

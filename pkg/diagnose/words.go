@@ -237,6 +237,13 @@ var common = map[string][]Choice{
 			"below /sys/fs/fuse/connections"},
 	},
 
+	// Whose a process is, which works without systemd, too.
+	"whose":       {{Text: "cat /proc/{pid}/cgroup shows whose it is (service or pod UID)"}},
+	"whosetracer": {{Text: "cat /proc/{tracerpid}/cgroup shows whose the tracer is (service or pod UID)"}},
+	"whoseparent": {{Text: "cat /proc/{parentpid}/cgroup shows whose the parent is (service or pod UID)"}},
+	"whoseeach":   {{Text: "cat /proc/PID/cgroup shows whose each process is (service or pod UID)"}},
+	"askowner":    {{Text: "on the node: {whose}. Ask that owner to stop it"}},
+
 	"continue":        send("CONT", "process", ""),
 	"continuetracer":  send("CONT", "tracer", "tracer"),
 	"continueparent":  send("CONT", "parent", "parent"),

@@ -65,16 +65,16 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				{Text: "Which processes have a fanotify descriptor could not be read"},
 			},
 			"repair": {
-				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{pid}/cgroup names the listener's owner. If cat hangs: Fix. If they agree, " +
+				{Variant: diagnose.Stopped, Text: "on the node: {whose}. If cat hangs: Fix. If that owner agrees, " +
 					"as root: {continue}"},
 				{Variant: allStopped, Text: "ask the owner of each listener (on the node: cat /proc/PID/cgroup) to resume it (SIGCONT), or to restart " +
 					"its service or pod"},
 				{Variant: severalOfThem, Text: "ask the owners of these listeners (on the node: cat /proc/PID/cgroup) to restart them one by one, until " +
 					"the pod ends"},
-				{Variant: frozenItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to thaw it"},
-				{Variant: hangsItself, Text: "on the node: cat /proc/{pid}/cgroup shows the listener's service or pod UID. Ask its owner to repair what " +
+				{Variant: frozenItself, Text: "on the node: {whose}. Ask that owner to thaw it"},
+				{Variant: hangsItself, Text: "on the node: {whose}. Ask that owner to repair what " +
 					"it waits for (see Fix)"},
-				{Text: "on the node: cat /proc/{pid}/cgroup names the listener's owner. Ask them to restart it. If cat hangs: Fix"},
+				{Text: "on the node: {whose}. Ask that owner to restart it. If cat hangs: Fix"},
 				{Text: "on the node, as root: grep -rls fanotify /proc/[0-9]*/fdinfo lists them. Ask the owners to restart them. If none: ask the " +
 					"security team"},
 			},

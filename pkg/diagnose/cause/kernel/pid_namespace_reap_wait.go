@@ -39,12 +39,12 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			},
 			"stopped": {{Variant: diagnose.Stopped, Text: " and paused"}, {Text: ""}},
 			"find": {
-				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{parentpid}/cgroup names the parent's owner. If they agree, as root: " +
+				{Variant: diagnose.Stopped, Text: "on the node: {whoseparent}. If that owner agrees, as root: " +
 					"{continueparent}"},
-				{Variant: diagnose.Essential, Text: "on the node: cat /proc/{parentpid}/cgroup shows the parent's service or pod UID. " +
-					"Ask its owner why it does not collect the exit"},
-				{Variant: familyOutsideParent, Text: "on the node: cat /proc/{parentpid}/cgroup shows the parent's service or pod UID. " +
-					"Ask its owner to stop it, or to let it collect the exit"},
+				{Variant: diagnose.Essential, Text: "on the node: {whoseparent}. " +
+					"Ask that owner why it does not collect the exit"},
+				{Variant: familyOutsideParent, Text: "on the node: {whoseparent}. " +
+					"Ask that owner to stop it, or to let it collect the exit"},
 				{Variant: familyMember, Text: "on the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack may name a driver or file system: " +
 					"ask its owner. If unclear: see Fix"},
 				{Text: "on the node, as root: the stack of the other process (/proc/PID/stack) may name a driver or file system. Ask its owner to repair it"},

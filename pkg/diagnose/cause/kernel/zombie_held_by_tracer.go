@@ -26,11 +26,11 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"stopped": {{Variant: diagnose.Stopped, Text: ", which is paused,"}, {Text: ""}},
 			"free": {
-				{Variant: diagnose.Stopped, Text: "on the node: cat /proc/{tracerpid}/cgroup names the tracer's owner. If they agree, as root: " +
+				{Variant: diagnose.Stopped, Text: "on the node: {whosetracer}. If that owner agrees, as root: " +
 					"{continuetracer}"},
-				{Variant: diagnose.Essential, Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's service or pod UID. " +
-					"Ask its owner to detach it from the zombie"},
-				{Text: "on the node: cat /proc/{tracerpid}/cgroup shows the tracer's service or pod UID. Ask its owner to quit it. If it has no owner: Fix"},
+				{Variant: diagnose.Essential, Text: "on the node: {whosetracer}. " +
+					"Ask that owner to detach it from the zombie"},
+				{Text: "on the node: {whosetracer}. Ask that owner to quit it. If it has no owner: Fix"},
 			},
 			"letgo": {
 				{Variant: diagnose.Stopped, Text: "Continue the tracer, on the node: {continuetracer}; or quit it, or let it detach"},

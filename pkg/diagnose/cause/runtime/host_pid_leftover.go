@@ -25,7 +25,7 @@ var HostPIDLeftover = &diagnose.Rule{
 			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
 			"step": {
 				{Variant: diagnose.Essential, Text: closesOutput},
-				{Text: askOwner},
+				{Text: "{askowner}"},
 			},
 			"harm": spareHolder,
 			"end": {
@@ -81,7 +81,6 @@ var HostPIDLeftover = &diagnose.Rule{
 
 // The first step about a process outside the pod that the pod waits for, that about one which the node needs, and what to avoid of both.
 const (
-	askOwner     = "on the node: cat /proc/{pid}/cgroup shows whose process it is (service or pod UID). Ask that owner to stop it."
 	closesOutput = "ask the owner of {program} to make it close the container's output. If it cannot: Fix"
 )
 

@@ -34,7 +34,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			"step": {
 				{Variant: diagnose.Essential, Text: "ask the owner of {program} to make it leave this file system; containerd retries within 5 minutes. " +
 					"If it cannot: Fix"},
-				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is. Ask that owner to stop it; containerd retries within 5 minutes"},
+				{Text: "{askowner}; containerd retries within 5 minutes"},
 			},
 			"harm": {
 				{Variant: diagnose.Essential, Text: "ending {comm} (others need it), umount -l (leaves files behind)"},

@@ -48,7 +48,7 @@ var StdioHeldOpen = &diagnose.Rule{
 				{Variant: diagnose.Essential, Text: closesOutput},
 				{Variant: dying, Text: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack shows what {comm} waits for. " +
 					"If a driver or file system, ask its owner. If unclear: see dmesg"},
-				{Text: askOwner},
+				{Text: "{askowner}"},
 			},
 			"harm": spareHolder,
 			"end": {

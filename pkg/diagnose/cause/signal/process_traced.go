@@ -15,7 +15,7 @@ const (
 )
 
 // whoseTracer is how to find whom to ask.
-const whoseTracer = "on the node: cat /proc/{tracerpid}/cgroup shows whose the tracer is (service or pod UID). Ask that owner "
+const whoseTracer = "on the node: {whosetracer}. Ask that owner "
 
 // ProcessTraced is a process that its tracer has stopped and does not resume.
 var ProcessTraced = &diagnose.Rule{

@@ -59,11 +59,11 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Text: "Ask its owner to unmount it there, or to stop what runs there"},
 			},
 			"asked": {
-				{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
+				{Variant: one, Text: "on the node: {whoseeach}. " +
 					"Ask both owners to unmount it, or to stop the processes{but}"},
-				{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
+				{Variant: more, Text: "on the node: {whoseeach}. " +
 					"Ask the owners to unmount it, or to stop the processes{but}"},
-				{Text: "on the node: cat /proc/{pid}/cgroup shows whose process it is (service or pod UID). " +
+				{Text: "on the node: {whose}. " +
 					"Ask that owner to unmount it."},
 			},
 			"list": {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},

@@ -28,7 +28,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 			"more": {{Text: ", and {alike} more like it"}, {Text: ""}},
 			"first": {
 				{Variant: diagnose.Essential, Text: keepServing},
-				{Text: askOwner},
+				{Text: "{askowner}"},
 			},
 			"harm": {{Variant: diagnose.Essential, Text: notEnd}, {Text: "umount -l (leaves its snapshot behind)"}},
 			"end": {

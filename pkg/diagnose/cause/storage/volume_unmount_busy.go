@@ -149,11 +149,11 @@ const more = "More"
 var (
 	orMore     = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
 	lookAtThem = []diagnose.Choice{
-		{Variant: one, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
+		{Variant: one, Text: "on the node: {whoseeach}. " +
 			"Ask both owners to stop them{but}."},
-		{Variant: more, Text: "on the node: cat /proc/PID/cgroup shows whose each process is (service or pod UID). " +
+		{Variant: more, Text: "on the node: {whoseeach}. " +
 			"Ask the owners to stop them{but}."},
-		{Text: askOwner},
+		{Text: "{askowner}."},
 	}
 	stopThem = []diagnose.Choice{
 		{Variant: one, Text: "Find out what both processes do with the volume. Ask their owners to stop them or to close the " +
@@ -173,8 +173,6 @@ var (
 
 // The first step about a process outside the pod that uses a volume, that about one which serves other pods too, and what to avoid of the latter.
 const (
-	askOwner = "on the node: cat /proc/{pid}/cgroup shows whose process it is (service or pod UID). " +
-		"Ask that owner to stop it."
 	keepServing = "on the node, as root: ls -l /proc/{pid} /proc/{pid}/fd shows its files. " +
 		"Restart its service only if the owners of the node's pods agree"
 	notEnd = "killing that process (other pods need it)"
