@@ -35,6 +35,8 @@ type Rule struct {
 	Partly []evidence.Source
 	// When is the part of the termination in which the cause is looked for.
 	When When
+	// By is how the cause is recognised. What it finds counts in the rule's phases, and what it leaves open in any.
+	By Recognition
 	// Check looks for the cause. It may return one finding for each container. What it finds counts in the rule's phases, and
 	// what it leaves open in any.
 	Check func(*fact.View) Result

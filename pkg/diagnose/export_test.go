@@ -28,7 +28,7 @@ func ValueNames() []string { return slices.Sorted(maps.Keys(values)) }
 // is in one of its phases, and no source that it needs is missing.
 func (r *Rule) Tried(pod *evidence.Pod) bool {
 	p := fact.See(pod)
-	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !fact.Missing(p, slices.Concat(r.Needs, r.Partly)...)
+	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !fact.Missing(p, r.Sources()...)
 }
 
 // Said returns a finding with all that the Doc says of it.

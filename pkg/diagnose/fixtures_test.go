@@ -263,7 +263,7 @@ func TestRulesAreWhole(t *testing.T) {
 		seen[r.Cause] = true
 		d := r.Doc
 		for name, text := range map[string]string{
-			"Layer": d.Layer, "Title": d.Title, "Message": d.Message, "Meaning": d.Meaning, "Evidence": strings.Join(d.Evidence, ""),
+			"Layer": d.Layer, "Title": d.Title, "Message": d.Message, "Meaning": d.Meaning, "By": strings.Join(r.Recognised(), ""),
 			"Remedy": d.Remedy, "Danger": d.Danger,
 		} {
 			if text == "" {

@@ -34,7 +34,7 @@ func (d *Diagnosis) Lacks(cause string) []evidence.Source {
 	if row == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Concat(row.Rule.Needs, row.Rule.Partly), func(s evidence.Source) bool { return !fact.Missing(d.ground.pod, s) })
+	return slices.DeleteFunc(row.Rule.Sources(), func(s evidence.Source) bool { return !fact.Missing(d.ground.pod, s) })
 }
 
 // Explains reports whether a cause, where it is found, explains or holds another one.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // Page writes the runbook page of a cause, in Markdown. docs/reasons holds one for each cause, and `nodeagent explain` prints it.
@@ -17,7 +18,7 @@ func (r *Rule) Page() string {
 	fmt.Fprintf(&b, "Layer: %s. Who acts: %s. %s\n", r.Doc.Layer, acts(r.Doc.Who, r.Doc.NotApp, r.Doc.Ends || r.Doc.Quiet), r.told())
 	fmt.Fprintf(&b, "\n> %s.\n", r.Doc.shown(r.Doc.Message, ""))
 	section("Meaning", r.Doc.Meaning)
-	section("How it is recognised", "- "+strings.Join(r.Doc.Evidence, "\n- "))
+	section("How it is recognised", r.recognised())
 	section("Fix", r.Doc.Remedy+r.Doc.elsewhere(r.Cause))
 	section("Avoid", r.Doc.Danger)
 	var shared []string
@@ -39,25 +40,62 @@ func (r *Rule) Page() string {
 		}
 		section("Phases", "It can hold a pod up in: "+strings.Join(names, ", ")+".")
 	}
-	if len(r.Needs) > 0 {
-		var names []string
-		for _, s := range r.Needs {
-			names = append(names, string(s))
-		}
-		text := "The cause is not evaluated if one of these sources is unavailable: " + strings.Join(names, ", ") + "."
-		if len(r.Partly) > 0 {
-			var partly []string
-			for _, s := range r.Partly {
-				partly = append(partly, string(s))
-			}
-			text += " If " + strings.Join(partly, " or ") + " is incomplete, the rest is evaluated."
-		}
+	if text := r.read(); text != "" {
 		section("Sources", text)
 	}
 	if text := b.String(); strings.Contains(text, " under pressure)") {
 		fmt.Fprintf(&b, "\n%s\nAll times, and the reasons for them: [patience](../patience.md).\n", fact.UnderPressure)
 	}
 	return b.String()
+}
+
+// Recognised returns the lines under "How it is recognised".
+func (r *Rule) Recognised() (out []string) {
+	if r.By == nil {
+		return r.Doc.Evidence
+	}
+	for _, l := range r.By.Lines() {
+		out = append(out, l.Says...)
+	}
+	return out
+}
+
+// recognised writes these lines, those of each way below its title.
+func (r *Rule) recognised() string {
+	if r.By == nil {
+		return "- " + strings.Join(r.Doc.Evidence, "\n- ")
+	}
+	var b strings.Builder
+	for i, l := range r.By.Lines() {
+		if i > 0 {
+			b.WriteString("\n\n")
+		}
+		if l.Title != "" {
+			fmt.Fprintf(&b, "%s:\n\n", l.Title)
+		}
+		fmt.Fprintf(&b, "- %s", strings.Join(l.Says, "\n- "))
+	}
+	return b.String()
+}
+
+// read says which sources the cause is read from.
+func (r *Rule) read() string {
+	needs, partly := r.sources()
+	join := func(of []evidence.Source, with string) string {
+		names := make([]string, 0, len(of))
+		for _, s := range of {
+			names = append(names, string(s))
+		}
+		return strings.Join(names, with)
+	}
+	if len(needs) == 0 {
+		return ""
+	}
+	text := "The cause is not evaluated if one of these sources is unavailable: " + join(needs, ", ") + "."
+	if len(partly) > 0 {
+		text += " If " + join(partly, " or ") + " is incomplete, the rest is evaluated."
+	}
+	return text
 }
 
 // Page writes the runbook page of a cause, with its relations to other causes in the table.

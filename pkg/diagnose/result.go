@@ -66,8 +66,8 @@ func Waits(since time.Time, long time.Duration, why Why) Open {
 // Seen returns the Open of what is seen at this moment and may be over at the next one: nothing is waited for.
 func Seen(p *fact.View, why Why) Open { return Open{Since: p.Time, Until: p.Time, Why: why} }
 
-// NotRead returns that of a cause that a source would show that could not be read.
-func NotRead(p *fact.View, source evidence.Source) Open {
+// OpenUnread returns that of a cause that a source would show that could not be read.
+func OpenUnread(p *fact.View, source evidence.Source) Open {
 	o := Seen(p, Unread)
 	o.By = string(source)
 	return o

@@ -43,30 +43,27 @@ func (s *search) look(row Row) {
 	if due && !here {
 		s.elsewhere(r)
 	}
-	if fact.Missing(s.pod, r.Needs...) {
-		if here {
-			s.lacks(r, r.Needs)
-		}
-		return
-	}
-	got := r.Check(s.pod)
-	s.opens(r, got.Open...)
+	got := r.look(s.pod)
+	s.opens(r, got.open...)
 	if !here {
-		if len(got.Found) > 0 {
+		if len(got.found) > 0 {
 			s.elsewhereFound = append(s.elsewhereFound, r.Cause)
 		}
 		return
 	}
+	s.lacks(r, got.unread)
+	if got.blind {
+		return
+	}
 	s.whole = append(s.whole, r.Doc.Layer)
-	s.lacks(r, r.Partly)
-	for _, f := range got.Found {
+	for _, f := range got.found {
 		f.Cause = r.Cause
 		f.Objects.Claimed = claimed(s.pod, &f.Objects)
 		f.node = s.pod.Node.Name
 		r.Doc.say(&f)
 		s.d.Findings = append(s.d.Findings, f)
 	}
-	s.found[r.Cause] = got.Found
+	s.found[r.Cause] = got.found
 }
 
 // opens notes what a rule leaves open. What only takes its time though the cause is not there refutes a verdict of before.
@@ -119,7 +116,7 @@ func (s *search) late(r *Rule) Open {
 	case p.Gone || r.When != InGrace && r.When != InGraceAndAfter:
 	case s.killMayCome():
 		return Waits(p.Deadline, fact.UnknownAfter, Late)
-	case r.When == InGrace && r.Doc.Layer == layerSignal && slices.Contains(r.Needs, evidence.Suspects) && stopMayCome(p):
+	case r.When == InGrace && r.Doc.Layer == layerSignal && slices.Contains(r.Sources(), evidence.Suspects) && stopMayCome(p):
 		return Open{Since: p.DeletionRequested, Until: p.Deadline, Why: Late}
 	}
 	return Open{}
@@ -149,7 +146,7 @@ func (s *search) elsewhere(r *Rule) {
 		s.unlooked(evidence.Containerd, s.pod.Node.Containerd.Error, r)
 	}
 	if s.d.Phase == PhaseUnknown && mayBeIn(s.pod, r.Phases) {
-		s.lacks(r, slices.Concat(r.Needs, r.Partly))
+		s.lacks(r, r.Sources())
 	}
 }
 
@@ -269,4 +266,50 @@ func (s *search) ruledOut() (whole, part []string) {
 		}
 	}
 	return whole, part
+}
+
+// Sources returns those that the rule reads, each once.
+func (r *Rule) Sources() []evidence.Source { return slices.Concat(r.sources()) }
+
+// sources returns those of which the rule needs all, and those of which it can use a part. Each is in one list, once.
+func (r *Rule) sources() (needs, partly []evidence.Source) {
+	all, part := r.Needs, r.Partly
+	if r.By != nil {
+		all, part = r.By.sources()
+	}
+	for _, s := range all {
+		if !slices.Contains(needs, s) {
+			needs = append(needs, s)
+		}
+	}
+	for _, s := range part {
+		if !slices.Contains(needs, s) && !slices.Contains(partly, s) {
+			partly = append(partly, s)
+		}
+	}
+	return needs, partly
+}
+
+// look looks for the cause.
+func (r *Rule) look(p *fact.View) (out looked) {
+	if r.By != nil {
+		return r.By.look(p)
+	}
+	for _, s := range r.Needs {
+		if fact.Missing(p, s) {
+			out.lack(s)
+			out.blind = true
+		}
+	}
+	if out.blind {
+		return out
+	}
+	for _, s := range r.Partly {
+		if fact.Missing(p, s) {
+			out.lack(s)
+		}
+	}
+	got := r.Check(p)
+	out.found, out.open = got.Found, got.Open
+	return out
 }

@@ -96,7 +96,7 @@ func TestPlaceholdersExist(t *testing.T) {
 				}
 			}
 		}
-		for _, text := range []string{d.Message, d.Meaning, strings.Join(d.Evidence, " "), d.Remedy, d.Danger, d.First, d.Avoid} {
+		for _, text := range []string{d.Message, d.Meaning, strings.Join(r.Recognised(), " "), d.Remedy, d.Danger, d.First, d.Avoid} {
 			check(text, nil)
 		}
 		for _, fact := range d.Seen { // which is left out where a value is missing

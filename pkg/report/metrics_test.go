@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -311,7 +310,7 @@ func TestEachSourceHasItsSeries(t *testing.T) {
 	m := NewMetrics("v1", cause.Who(), time.Now, new(verdict.Cases), nil)
 	have := testutil.CollectAndCount(m, "nodeagent_evidence_missing_total")
 	for _, r := range cause.All() {
-		for _, s := range slices.Concat(r.Needs, r.Partly) {
+		for _, s := range r.Sources() {
 			m.missing.WithLabelValues(string(s))
 		}
 	}

@@ -68,7 +68,7 @@ func (g *graph) near(d *decl) []string {
 	missing := g.missing(d)
 	for _, r := range cause.All() {
 		for _, s := range missing {
-			if slices.Contains(r.Needs, s) || slices.Contains(r.Partly, s) {
+			if slices.Contains(r.Sources(), s) {
 				out = append(out, r.Cause)
 			}
 		}

@@ -151,7 +151,7 @@ func TestSentinelsCoverAll(t *testing.T) {
 				t.Errorf("%s has neither a sentinel nor a fixture", r.Cause)
 			}
 		}
-		for _, source := range slices.Concat(r.Needs, r.Partly) {
+		for _, source := range r.Sources() {
 			if live[r.Cause] || sources[source] == "" {
 				sources[source] = r.Cause
 			}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -54,10 +55,6 @@ var knownFinalizers = map[string]string{
 var FinalizersPending = &diagnose.Rule{
 	Cause:  "FinalizersPending",
 	Phases: []diagnose.Phase{diagnose.Finalizers},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers},
-	// The kubelet deletes with grace period 0 when the pod's directories are gone (SyncTerminatedPod, pkg/kubelet/kubelet.go).
-	// A force delete does that too, but directories that are left then do not keep the object either.
-	Partly: []evidence.Source{evidence.Volumes},
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "a finalizer keeps the API object; nothing else is left",
@@ -137,17 +134,6 @@ var FinalizersPending = &diagnose.Rule{
 			"The API server may reject the controller's update: only the controller's log shows that, or a try with --dry-run=server. " +
 			"A controller can be rejected where an administrator is not: with --as=system:serviceaccount:NAMESPACE:NAME, kubectl sends its request as the controller. " +
 			"If the answer is that the pod is invalid, a webhook or an admission plugin changes a field that must not change.",
-		Evidence: []string{
-			"metadata.finalizers is not empty, status.phase is terminal, and metadata.deletionGracePeriodSeconds is 0.",
-			"For fifteen seconds, the node has had no mount, volume directory, cgroup or running container of the pod. " +
-				"For two minutes, if a finalizer is that of the Job controller or of Kueue, which count many pods together.",
-			"A single finalizer was set by the manager in metadata.managedFields: a name that any client may give itself.",
-			"If something has rejected nodeagent's own update of the pod's status since only the finalizer was left, it is named. " +
-				"Many rules cover all updates of pods, but this one may not check those of the controller.",
-			"The node does not see how the API server answers a controller.",
-			"It is inferred if the volume directories could not be read.",
-			"Not reported if anything is left on the node: finalizers never delay the kubelet.",
-		},
 		Remedy: "Check that {owner} {run}, and look for {named} in {log}. {ask}. " +
 			"A controller can be rejected where an administrator is not: only its own log shows the error. " +
 			"If the controller was removed for good, and its owner confirms that the cleanup is done, remove only this finalizer: " +
@@ -202,38 +188,71 @@ var FinalizersPending = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		// Until the first reading that showed only the finalizer, the node had work left.
-		if len(p.Finalizers) == 0 || p.UnchangedSince.IsZero() || len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) > 0 {
-			return diagnose.Result{}
-		}
-		for _, c := range p.Containers {
-			if c.State == evidence.StateRunning || c.State == evidence.StateUnknown {
-				return diagnose.Result{}
-			}
-		}
-		if patience := latency(p.Finalizers); p.Time.Sub(p.UnchangedSince) < patience {
-			return diagnose.Undecided(diagnose.Waits(p.UnchangedSince, patience, diagnose.Slow))
-		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Finalizers: p.Finalizers}}
-		if len(p.Finalizers) > 1 {
-			f.Variants = []string{several}
-		} else {
-			f.Family = knownFinalizers[p.Finalizers[0]]
-			for _, s := range p.FinalizerSetters {
-				if s.Finalizer == p.Finalizers[0] {
-					f.Objects.Manager, f.Objects.Changed = s.Manager, s.Changed
-				}
-			}
-		}
-		if fact.Missing(p, evidence.Volumes) {
-			f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, directoriesUnread)
-		}
-		if r := fact.OwnRefusal(p); r != nil && r.At.After(p.UnchangedSince) {
-			f.RefusedBy(r)
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[diagnose.ThePod]{
+		Facts: []diagnose.Fact[diagnose.ThePod]{
+			{
+				Says: "metadata.finalizers is not empty, status.phase is terminal, and metadata.deletionGracePeriodSeconds is 0.",
+				Pod:  diagnose.IfPod(hasFinalizers),
+			},
+			// The kubelet deletes with grace period 0 when the pod's directories are gone (SyncTerminatedPod, pkg/kubelet/kubelet.go).
+			// A force delete does that too, but directories that are left then do not keep the object either.
+			{
+				Says: "The node has no process, mount, volume directory or cgroup of the pod. Finalizers never delay the kubelet.",
+				Pod:  diagnose.IfPod(nothingOnNode), From: []evidence.Source{evidence.Mounts, evidence.Cgroups},
+			},
+			{Says: "No container of the pod runs.", Pod: diagnose.IfPod(noneRuns), From: []evidence.Source{evidence.Containers}},
+			{
+				Says: "This has been so for fifteen seconds. " +
+					"For two minutes, if a finalizer is that of the Job controller or of Kueue, which count many pods together.",
+				Pod: controllersHadTime,
+			},
+			{Says: "It is inferred if the volume directories could not be read."},
+			{Says: "A single finalizer was set by the manager in metadata.managedFields: a name that any client may give itself."},
+			{Says: "If something has rejected nodeagent's own update of the pod's status since only the finalizer was left, it is named. " +
+				"Many rules cover all updates of pods, but this one may not check those of the controller."},
+			{Says: "The node does not see how the API server answers a controller."},
+		},
+		Tell: diagnose.OfPod(tellFinalizers),
 	},
+}
+
+func hasFinalizers(p *fact.View) bool { return len(p.Finalizers) > 0 }
+
+func nothingOnNode(p *fact.View) bool {
+	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) == 0
+}
+
+func noneRuns(p *fact.View) bool {
+	return !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.State == evidence.StateRunning || c.State == evidence.StateUnknown
+	})
+}
+
+// controllersHadTime answers whether the controllers have had their time since the first reading that showed only the finalizers: until then,
+// the node had work left.
+func controllersHadTime(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.UnchangedSince, latency(p.Finalizers), diagnose.Slow)
+}
+
+func tellFinalizers(p *fact.View) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Finalizers: p.Finalizers}}
+	if len(p.Finalizers) > 1 {
+		f.Variants = []string{several}
+	} else {
+		f.Family = knownFinalizers[p.Finalizers[0]]
+		for _, s := range p.FinalizerSetters {
+			if s.Finalizer == p.Finalizers[0] {
+				f.Objects.Manager, f.Objects.Changed = s.Manager, s.Changed
+			}
+		}
+	}
+	if fact.Missing(p, evidence.Volumes) {
+		f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, directoriesUnread)
+	}
+	if r := fact.OwnRefusal(p); r != nil && r.At.After(p.UnchangedSince) {
+		f.RefusedBy(r)
+	}
+	return f
 }
 
 // latency is for how long the controllers of some finalizers may take.

@@ -10,8 +10,6 @@ import (
 var ZombieHeldByTracer = &diagnose.Rule{
 	Cause:  "ZombieHeldByTracer",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes},
-	Partly: []evidence.Source{evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a zombie that its tracer has not reaped",
@@ -46,43 +44,64 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		Meaning: "When a traced process exits (strace, gdb, a profiler, a security agent), the kernel reports that to its tracer first. " +
 			"The parent learns of it only after the tracer has waited for the process or has exited itself. " +
 			"The shim is the parent of the container's first process, and never learns that it has exited.",
-		Evidence: []string{
-			"The process is in state Z without a live thread.",
-			"TracerPid in its status is not 0, and not its parent.",
-			"Readings over " + fact.Process.String() + " show the same. Three seconds are enough where the tracer is stopped.",
-			"Not reported for a zombie without a tracer: only its parent has to reap it. With live threads it is " +
-				"ThreadStuckBehindZombieLeader or StuckInExit.",
-		},
 		Remedy: "{letgo}. " +
 			"{end}.",
 		Danger: "A tracer that is a profiler or a security agent may trace other processes too: its exit stops or frees them. " +
 			"Another SIGKILL to the zombie has no effect. " +
 			"A force delete leaves the zombie, and the shim waits for it permanently.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for i := range p.Tasks {
-			t := &p.Tasks[i]
-			if t.State != evidence.Zombie || t.TracerPID == 0 || t.TracerPID == t.PPID {
-				continue
-			}
-			tracer, _ := fact.ByID(p, t.TracerPID)
-			if t.Unchanged(p.Time) < fact.SlowProcess(p, tracer) || !fact.Ended(p, t.PID) || !awaited(p, t) || fact.NameIsLate(p, t) {
-				continue
-			}
-			f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Objects: diagnose.Objects{
-				Process: diagnose.ProcessOf(p, t), Tracer: diagnose.ProcessByID(p, t.TracerPID),
-			}}
-			if f.Objects.Tracer.State == evidence.Stopped {
-				f.Variants = append(f.Variants, diagnose.Stopped)
-			}
-			if diagnose.EssentialByID(p, t.TracerPID) {
-				f.Variants = append(f.Variants, diagnose.Essential)
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes},
+		Of:   zombies,
+		Facts: []diagnose.Fact[*evidence.Task]{
+			{Says: "TracerPid in the status of the zombie (state Z) is not 0, and not its parent.", Is: diagnose.If(heldByTracer)},
+			{Says: "No thread of the process lives. With live threads it is ThreadStuckBehindZombieLeader or StuckInExit.", Is: diagnose.If(ended)},
+			{
+				Says: "The termination waits for it: it is the first process of a container, or of a PID namespace, or a member of a PID namespace " +
+					"whose first process exits.",
+				Is: diagnose.If(awaited), Partly: []evidence.Source{evidence.Containers},
+			},
+			{Says: "It has exited for certain: its name and its state were read at the same time.", Is: diagnose.If(nameIsInTime)},
+			{Says: "Readings over " + fact.Process.String() + " show the same. Three seconds are enough where the tracer is stopped.", Is: heldForLong},
+		},
+		Tell: diagnose.Each(tellHeld),
 	},
+}
+
+// zombies returns the processes of the pod in state Z.
+func zombies(p *fact.View) (out []*evidence.Task) {
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.State == evidence.Zombie {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func heldByTracer(_ *fact.View, t *evidence.Task) bool {
+	return t.TracerPID != 0 && t.TracerPID != t.PPID
+}
+
+func ended(p *fact.View, t *evidence.Task) bool { return fact.Ended(p, t.PID) }
+
+func nameIsInTime(p *fact.View, t *evidence.Task) bool { return !fact.NameIsLate(p, t) }
+
+func heldForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
+	tracer, _ := fact.ByID(p, t.TracerPID)
+	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.SlowProcess(p, tracer), diagnose.Slow)
+}
+
+func tellHeld(p *fact.View, t *evidence.Task) diagnose.Finding {
+	f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		Process: diagnose.ProcessOf(p, t), Tracer: diagnose.ProcessByID(p, t.TracerPID),
+	}}
+	if f.Objects.Tracer.State == evidence.Stopped {
+		f.Variants = append(f.Variants, diagnose.Stopped)
+	}
+	if diagnose.EssentialByID(p, t.TracerPID) {
+		f.Variants = append(f.Variants, diagnose.Essential)
+	}
+	return f
 }
 
 // awaited reports whether the termination waits for the end of a task's process: the shim waits for it, or it is a member of a PID namespace whose

@@ -163,7 +163,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 func mayLack(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
 	if checkpointUncounted(p) {
-		out = append(out, diagnose.NotRead(p, evidence.ClaimCalls))
+		out = append(out, diagnose.OpenUnread(p, evidence.ClaimCalls))
 	}
 	if long := unwitnessedSoon(p); long > 0 {
 		out = append(out, diagnose.Waits(p.Time, long, diagnose.Slow))

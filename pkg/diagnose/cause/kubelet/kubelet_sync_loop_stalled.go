@@ -170,7 +170,7 @@ func mayStall(p *fact.View) []diagnose.Open {
 	if !awaitsLoop(p) || k.LoopStalls() || told {
 		return nil
 	}
-	return []diagnose.Open{diagnose.NotRead(p, evidence.Kubelet)} // without a time: it may never be readable
+	return []diagnose.Open{diagnose.OpenUnread(p, evidence.Kubelet)} // without a time: it may never be readable
 }
 
 // loopRound is for how long the loop must not have come round for the kubelet's health check to fail.

@@ -128,7 +128,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 		case p.Delivery.LoopStalledBefore:
 			f.Confidence, f.Variants = diagnose.Proved, []string{unread}
 		case fact.Missing(p, evidence.Containers, evidence.Shims):
-			return diagnose.Undecided(diagnose.NotRead(p, evidence.Containers))
+			return diagnose.Undecided(diagnose.OpenUnread(p, evidence.Containers))
 		case len(fact.AppTasks(p)) > 0:
 			if !p.Kill.Known || p.DeletionRequested.Before(g.Active) || !p.Delivery.NoStopSeen {
 				return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow))

@@ -11,7 +11,6 @@ import (
 var CSINodeUnpublishFailing = &diagnose.Rule{
 	Cause:  "CSINodeUnpublishFailing",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI driver fails to unpublish a volume",
@@ -21,13 +20,6 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		Meaning: "The containers have exited, and the kubelet calls the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The " +
 			"driver returns an error, or nothing answers on its socket. The kubelet retries without end, with pauses of up to two minutes, and " +
 			"reports it in its log only.",
-		Evidence: []string{
-			"The volume's directory is still there one minute after the deadline.",
-			"vol_data.json beside that directory names the driver.",
-			"Since the pod reached this stage, the kubelet has counted more failed calls to that driver (csi_operations_seconds).",
-			"Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
-				"Otherwise inferred: the kubelet counts per driver, not per volume.",
-		},
 		Seen: []string{
 			"The kubelet has counted NodeUnpublishVolume calls to {driver} that returned {code}",
 			"The driver's pod {driverpod} on this node is {driverstate}",
@@ -53,24 +45,40 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		}},
 	},
 	Recurs: uncounted(ofDrivers),
-	Check: func(p *fact.View) diagnose.Result {
-		if !settled(p) {
-			return diagnose.Result{}
-		}
-		var out []diagnose.Finding
-		names, volumes := drivers(p)
-		for _, d := range names {
-			last, timedOut := unpublish(p, d)
-			if last == nil || timedOut != nil {
-				continue
-			}
-			f := diagnose.Finding{Variants: whose(p, last), Confidence: confidence(p, last, volumes[d]), Objects: ofDriver(p, d, volumes[d])}
-			f.Objects.Code = last.Status
-			if last.Status == evidence.CallUnanswered {
-				f.Family = evidence.CallUnanswered
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[string]{
+		From: []evidence.Source{evidence.Volumes},
+		Of:   driversLeft,
+		Facts: []diagnose.Fact[string]{
+			{Says: "The volume's directory is still there one minute after the deadline, and all readings of that minute show the same.", Pod: settledFor},
+			{Says: "The kubelet has had the time to call the driver, which vol_data.json beside that directory names: nothing is mounted inside.",
+				Is: diagnose.If(isReached), From: []evidence.Source{evidence.Mounts}},
+			{Says: "Since the pod reached this stage, the kubelet has counted more failed calls to that driver (csi_operations_seconds).",
+				Is: diagnose.If(unpublishFails), From: []evidence.Source{evidence.VolumeCalls}},
+			{Says: "None of them has timed out, which is CSINodeUnpublishHanging.", Is: diagnose.If(unpublishReturns), From: []evidence.Source{evidence.VolumeCalls}},
+			{Says: "Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
+				"Otherwise inferred: the kubelet counts per driver, not per volume."},
+		},
+		Tell: diagnose.Each(tellUnpublishFails),
 	},
+}
+
+func unpublishFails(p *fact.View, driver string) bool {
+	last, _ := unpublish(p, driver)
+	return last != nil
+}
+
+func unpublishReturns(p *fact.View, driver string) bool {
+	_, timedOut := unpublish(p, driver)
+	return timedOut == nil
+}
+
+func tellUnpublishFails(p *fact.View, driver string) diagnose.Finding {
+	last, _ := unpublish(p, driver)
+	of := volumesOf(p, driver)
+	f := diagnose.Finding{Variants: whose(p, last), Confidence: confidence(p, last, of), Objects: ofDriver(p, driver, of)}
+	f.Objects.Code = last.Status
+	if last.Status == evidence.CallUnanswered {
+		f.Family = evidence.CallUnanswered
+	}
+	return f
 }

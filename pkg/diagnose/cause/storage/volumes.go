@@ -33,6 +33,38 @@ func settled(p *fact.View) bool {
 	return p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter
 }
 
+// settledFor is settled as a fact: not yet before that.
+func settledFor(p *fact.View) diagnose.Holding {
+	since := fact.Latest(p.Deadline, p.UnchangedSince)
+	return diagnose.Lasted(p, since, fact.UnknownAfter, diagnose.Retry)
+}
+
+// driversLeft returns the CSI drivers of the pod's volumes that are left.
+func driversLeft(p *fact.View) (out []string) {
+	for i := range p.Volumes {
+		if d := p.Volumes[i].Driver; d != "" && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// volumesOf returns the names of the volumes of a driver that are left.
+func volumesOf(p *fact.View, driver string) (out []string) {
+	for i := range p.Volumes {
+		if p.Volumes[i].Driver == driver {
+			out = append(out, p.Volumes[i].Name)
+		}
+	}
+	return out
+}
+
+// isReached reports whether the kubelet has called a driver for a volume of the pod, as far as is seen. What is counted for another one belongs
+// to another pod, perhaps one that is gone.
+func isReached(p *fact.View, driver string) bool {
+	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Driver == driver && !notReached(p, &v) })
+}
+
 // confidence returns that of a finding that rests on what the kubelet counts for all volumes
 // of a driver or plugin. The pod is certain only if no other pod's volumes were being torn
 // down, and the volume only if it is the only one.

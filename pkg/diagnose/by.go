@@ -1,0 +1,431 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A Holding is the answer of a fact: yes, no, not yet, or not read. The zero value is not read, so that what nobody has decided is no "no".
+type Holding struct {
+	answer answer
+	open   Open            // of notYet
+	source evidence.Source // of notRead, "" where it is not known
+}
+
+// An answer is which of the four a Holding is.
+type answer int
+
+const (
+	notRead answer = iota
+	no
+	yes
+	notYet
+)
+
+// Is returns the Holding of what a reading shows, yes or no, whatever comes later.
+func Is(holds bool) Holding {
+	if holds {
+		return Holding{answer: yes}
+	}
+	return Holding{answer: no}
+}
+
+// NotYet returns the Holding of what a later reading shows: what is open says until when, and why.
+func NotYet(o Open) Holding { return Holding{answer: notYet, open: o} }
+
+// NotRead returns the Holding of what a source would show that could not be read.
+func NotRead(source evidence.Source) Holding { return Holding{answer: notRead, source: source} }
+
+// Lasted returns the Holding of what has to last for so long, and has been so since a time: not yet until then, and no where the time
+// is zero.
+func Lasted(p *fact.View, since time.Time, long time.Duration, why Why) Holding {
+	if since.IsZero() || p.Time.Sub(since) >= long {
+		return Is(!since.IsZero())
+	}
+	return NotYet(Waits(since, long, why))
+}
+
+// LastedFor is Lasted for what is known by its age, such as Task.Unchanged: one of 0 has been seen in this reading only.
+func LastedFor(p *fact.View, age, long time.Duration, why Why) Holding {
+	return Lasted(p, p.Time.Add(-age), long, why)
+}
+
+// Or returns the Holding of one thing or another: yes if one of them is, else the first that is not decided, else no.
+func Or(holdings ...Holding) Holding {
+	out := Is(false)
+	for _, h := range holdings {
+		switch {
+		case h.answer == yes:
+			return h
+		case out.answer == no:
+			out = h
+		}
+	}
+	return out
+}
+
+// Yes, No and Decided report what a Holding is. A fact may ask them of another one.
+func (h Holding) Yes() bool { return h.answer == yes }
+
+// No reports whether it is not so.
+func (h Holding) No() bool { return h.answer == no }
+
+// If makes a fact of a function that reports yes or no.
+func If[T any](is func(*fact.View, T) bool) func(*fact.View, T) Holding {
+	return func(p *fact.View, t T) Holding { return Is(is(p, t)) }
+}
+
+// IfPod is If for a fact about the pod or the node.
+func IfPod(is func(*fact.View) bool) func(*fact.View) Holding {
+	return func(p *fact.View) Holding { return Is(is(p)) }
+}
+
+// A Fact is one condition by which a cause is recognised. It asks one thing: two that are joined by "and" are two facts.
+type Fact[T any] struct {
+	// Says is its line on the cause's page.
+	Says string
+	// Is answers it for a candidate, and Pod for the pod or its node, whichever the candidate is. One of them is set. A line with neither only
+	// explains. A fact is asked after those before it, unless one of them is not so.
+	Is  func(*fact.View, T) Holding
+	Pod func(*fact.View) Holding
+	// From are the sources without which it is not asked: it is not read then. Partly are those that show yes with what was read of them, and
+	// without the rest no "no".
+	From, Partly []evidence.Source
+}
+
+// ask returns the answer of a fact about a candidate.
+func (f *Fact[T]) ask(p *fact.View, t T) Holding {
+	if s := lacking(p, f.From); s != "" {
+		return NotRead(s)
+	}
+	h := Is(true)
+	switch {
+	case f.Is != nil:
+		h = f.Is(p, t)
+	case f.Pod != nil:
+		h = f.Pod(p)
+	}
+	if h.answer == no {
+		if s := lacking(p, f.Partly); s != "" {
+			return NotRead(s)
+		}
+	}
+	return h
+}
+
+// lacking returns the first of some sources that could not be read, "" for none.
+func lacking(p *fact.View, sources []evidence.Source) evidence.Source {
+	for _, s := range sources {
+		if fact.Missing(p, s) {
+			return s
+		}
+	}
+	return ""
+}
+
+// ThePod is the candidate of a cause that is about the pod or its node as a whole.
+type ThePod struct{}
+
+// By recognises a cause by facts about candidates: a candidate of which one fact is not so is none, one of which all are so is found, and
+// any other is open.
+type By[T any] struct {
+	// Title tells this way to recognise the cause from others (Ways), on its page.
+	Title string
+	// Of lists the candidates by what they are, such as containers, tasks or volumes, and never by whether they are guilty. It is nil for ThePod.
+	Of func(*fact.View) []T
+	// From are the sources without which there are no candidates, and Partly those without which some may be missing.
+	From, Partly []evidence.Source
+	// Facts stand in the order in which they are asked, and on the page.
+	Facts []Fact[T]
+	// Alone is set where nothing is told of several candidates that are found. It is a line on the page.
+	Alone string
+	// Tell returns what is told of the candidates that are found. It leaves none out but those that another one stands for.
+	Tell func(*fact.View, []T) []Finding
+}
+
+// Each makes a Tell of a function about one candidate.
+func Each[T any](tell func(*fact.View, T) Finding) func(*fact.View, []T) []Finding {
+	return func(p *fact.View, found []T) []Finding {
+		out := make([]Finding, 0, len(found))
+		for _, t := range found {
+			out = append(out, tell(p, t))
+		}
+		return out
+	}
+}
+
+// First makes a Tell of a function about the first of the candidates, which stands for all.
+func First[T any](tell func(*fact.View, T) Finding) func(*fact.View, []T) []Finding {
+	return func(p *fact.View, found []T) []Finding { return []Finding{tell(p, found[0])} }
+}
+
+// OfPod makes a Tell of a function about the pod.
+func OfPod(tell func(*fact.View) Finding) func(*fact.View, []ThePod) []Finding {
+	return func(p *fact.View, _ []ThePod) []Finding { return []Finding{tell(p)} }
+}
+
+// A Recognition is how a rule recognises its cause: By, or several in Ways.
+type Recognition interface {
+	// Lines are those of its page, a list for each way.
+	Lines() []Lines
+	// Without is the same without one of its facts, by their order, and ok is false for one that does not exist or only explains. It is for
+	// tests: what a fact is for is seen when it is missing.
+	Without(i int) (r Recognition, ok bool)
+
+	sources() (needs, partly []evidence.Source)
+	look(p *fact.View) looked
+	explain(p *fact.View) []Candidate
+	facts() int
+}
+
+// Lines are those of one way to recognise a cause.
+type Lines struct {
+	Title string
+	Says  []string
+}
+
+// looked is what a recognition sees. Neither what is found, nor what is open, means that the cause is not there.
+type looked struct {
+	found []Finding
+	open  []Open
+	// unread are the sources for want of which it cannot be told. blind says that not even candidates could be listed.
+	unread []evidence.Source
+	blind  bool
+}
+
+// lack notes a source that could not be read.
+func (l *looked) lack(sources ...evidence.Source) {
+	for _, s := range sources {
+		if !slices.Contains(l.unread, s) {
+			l.unread = append(l.unread, s)
+		}
+	}
+}
+
+func (b By[T]) look(p *fact.View) (out looked) {
+	for _, s := range slices.Concat(b.From, b.Partly) {
+		if fact.Missing(p, s) {
+			out.lack(s)
+		}
+	}
+	if lacking(p, b.From) != "" {
+		out.blind = true
+		return out
+	}
+	var found []T
+next:
+	for _, t := range b.candidates(p) {
+		var open []Open
+		var unread []evidence.Source
+		for i := range b.Facts {
+			switch h := b.Facts[i].ask(p, t); h.answer {
+			case yes:
+			case no:
+				continue next
+			case notYet:
+				open = append(open, h.open)
+			default:
+				if h.source == "" {
+					open = append(open, Seen(p, Unread))
+				} else {
+					unread = append(unread, h.source)
+				}
+			}
+		}
+		out.lack(unread...)
+		if out.open = append(out.open, open...); len(open)+len(unread) == 0 {
+			found = append(found, t)
+		}
+	}
+	if len(found) > 0 && (b.Alone == "" || len(found) == 1) {
+		out.found = b.Tell(p, found)
+	}
+	return out
+}
+
+func (b By[T]) candidates(p *fact.View) []T {
+	if b.Of == nil {
+		return make([]T, 1)
+	}
+	return b.Of(p)
+}
+
+// Lines are the facts, as they stand on the page.
+func (b By[T]) Lines() []Lines {
+	l := Lines{Title: b.Title}
+	for _, f := range b.Facts {
+		l.Says = append(l.Says, f.Says)
+	}
+	if b.Alone != "" {
+		l.Says = append(l.Says, b.Alone)
+	}
+	return []Lines{l}
+}
+
+func (b By[T]) facts() int { return len(b.Facts) }
+
+// Without is By without one of its facts.
+func (b By[T]) Without(i int) (Recognition, bool) {
+	if i >= len(b.Facts) || b.Facts[i].Is == nil && b.Facts[i].Pod == nil {
+		return nil, false
+	}
+	b.Facts = slices.Delete(slices.Clone(b.Facts), i, i+1)
+	return b, true
+}
+
+func (b By[T]) sources() (needs, partly []evidence.Source) {
+	needs, partly = slices.Clone(b.From), slices.Clone(b.Partly)
+	for _, f := range b.Facts {
+		needs, partly = append(needs, f.From...), append(partly, f.Partly...)
+	}
+	return needs, partly
+}
+
+// Ways recognises a cause in one of several ways. What they find is told in their order.
+type Ways []Recognition
+
+func (w Ways) look(p *fact.View) (out looked) {
+	out.blind = true
+	for _, r := range w {
+		l := r.look(p)
+		out.found, out.open = append(out.found, l.found...), append(out.open, l.open...)
+		out.lack(l.unread...)
+		out.blind = out.blind && l.blind
+	}
+	return out
+}
+
+// Lines are those of each way.
+func (w Ways) Lines() (out []Lines) {
+	for _, r := range w {
+		out = append(out, r.Lines()...)
+	}
+	return out
+}
+
+func (w Ways) facts() (n int) {
+	for _, r := range w {
+		n += r.facts()
+	}
+	return n
+}
+
+// Without is Ways without one fact, counted through all of them.
+func (w Ways) Without(i int) (Recognition, bool) {
+	for n, r := range w {
+		if i >= r.facts() {
+			i -= r.facts()
+			continue
+		}
+		less, ok := r.Without(i)
+		if !ok {
+			return nil, false
+		}
+		out := slices.Clone(w)
+		out[n] = less
+		return out, true
+	}
+	return nil, false
+}
+
+func (w Ways) sources() (needs, partly []evidence.Source) {
+	for _, r := range w {
+		n, p := r.sources()
+		needs, partly = append(needs, n...), append(partly, p...)
+	}
+	return needs, partly
+}
+
+// A Candidate is what a rule has looked at, and the answers of its facts.
+type Candidate struct {
+	// Way is the title of the way in which the cause is looked for, "" where there is one only.
+	Way string
+	// Name is what it is, such as a process with its PID; "" for the pod.
+	Name string
+	// Answers are those of the facts in their order. After one that is no, none is asked.
+	Answers []FactAnswer
+}
+
+// A FactAnswer is that of one fact.
+type FactAnswer struct {
+	// Is is yes, no, not yet, or not read; Says the fact's line on the page.
+	Is, Says string
+	// Until is when a fact that is not yet so is known, if nothing changes; zero where a reading may show it at any time.
+	Until time.Time
+	// Source is the one that could not be read, "" where that is not known.
+	Source evidence.Source
+}
+
+// The answers, as they are printed.
+const (
+	AnswerYes     = "yes"
+	AnswerNo      = "no"
+	AnswerNotYet  = "not yet"
+	AnswerNotRead = "not read"
+)
+
+func (b By[T]) explain(p *fact.View) []Candidate {
+	if s := lacking(p, b.From); s != "" {
+		return []Candidate{{Way: b.Title, Answers: []FactAnswer{{Is: AnswerNotRead, Says: "What it may be about is known.", Source: s}}}}
+	}
+	var out []Candidate
+	for _, t := range b.candidates(p) {
+		c := Candidate{Way: b.Title, Name: named(p, t)}
+		for i := range b.Facts {
+			f := &b.Facts[i]
+			if f.Is == nil && f.Pod == nil {
+				continue
+			}
+			h := f.ask(p, t)
+			a := FactAnswer{Is: [...]string{notRead: AnswerNotRead, no: AnswerNo, yes: AnswerYes, notYet: AnswerNotYet}[h.answer], Says: f.Says, Source: h.source}
+			if h.answer == notYet && h.open.Until.After(p.Time) {
+				a.Until = h.open.Until
+			}
+			if c.Answers = append(c.Answers, a); h.answer == no {
+				break
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func (w Ways) explain(p *fact.View) (out []Candidate) {
+	for _, r := range w {
+		out = append(out, r.explain(p)...)
+	}
+	return out
+}
+
+// Named is a candidate that is none of evidence's: it says what it is, in words.
+type Named interface{ Named(p *fact.View) string }
+
+// named says what a candidate is. Names of processes, containers and volumes are others' words: they are quoted.
+func named(p *fact.View, candidate any) string {
+	switch c := candidate.(type) {
+	case ThePod:
+		return ""
+	case Named:
+		return c.Named(p)
+	case *evidence.Task:
+		return fmt.Sprintf("process %.40q (PID %d, thread %d)", c.Comm, c.PID, c.TID)
+	case fact.FirstProcess:
+		return fmt.Sprintf("container %.63q, process %.40q (PID %d)", c.Container.Name, c.Leader.Comm, c.Leader.PID)
+	case *evidence.Container:
+		if c.Kind == evidence.Sandbox {
+			return "the sandbox"
+		}
+		return fmt.Sprintf("container %.63q", c.Name)
+	case *evidence.Volume:
+		return fmt.Sprintf("volume %.63q", c.Name)
+	case *evidence.Mount:
+		return fmt.Sprintf("the mount of volume %.63q", c.Volume)
+	case string:
+		return fmt.Sprintf("%.80q", c)
+	}
+	return fmt.Sprintf("%T", candidate)
+}
