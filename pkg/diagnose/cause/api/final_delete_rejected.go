@@ -11,7 +11,6 @@ import (
 var FinalDeleteRejected = &diagnose.Rule{
 	Cause:  "FinalDeleteRejected",
 	Phases: []diagnose.Phase{diagnose.FinalDelete},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes, evidence.APICalls},
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "the API server rejects the kubelet's delete of the pod",
@@ -41,18 +40,6 @@ var FinalDeleteRejected = &diagnose.Rule{
 			"It sends this request as the user system:node:NODE of the group system:nodes. " +
 			"Something in the API server does not allow it: a ValidatingAdmissionPolicy, a validating webhook, or RBAC. " +
 			"The kubelet retries every ten seconds, and reports the error only in its log.",
-		Evidence: []string{
-			"status.phase is terminal (Succeeded or Failed), and metadata.deletionGracePeriodSeconds is not 0.",
-			"The node has no process, mount, volume directory, cgroup or running container of the pod.",
-			"Since then, the kubelet's DELETE requests were rejected at least twice, the last time less than a minute ago " +
-				"(rest_client_requests_total of the kubelet, code 4xx).",
-			"Codes 404, 409 and 429 do not count: they answer a request that comes at the wrong time.",
-			"It is inferred, because the kubelet counts requests by method, not by object. It also deletes mirror pods, ResourceSlices and other pods.",
-			"The message names \"this pod or another pod of the node\" in two cases: " +
-				"another pod has waited for its delete with grace period 0 since then, or the node has static pods.",
-			"Not reported while the API server or a webhook does not answer (5xx), or while the API server does not know the kubelet (401).",
-			"Not reported if the kubelet is part of another program, as in K3s and MicroK8s.",
-		},
 		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
 			"Or reproduce it as an administrator, which deletes nothing: {try}. " +
 			"Then allow DELETE of pods for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
@@ -60,28 +47,51 @@ var FinalDeleteRejected = &diagnose.Rule{
 			"Do not delete a whole webhook or policy: it may guard other things.",
 	},
 	Recurs: fact.UncountedRequests,
-	Check: func(p *fact.View) diagnose.Result {
-		if !p.ContainersEnded() || p.GracePeriodSeconds == 0 || p.Mirror || !p.NothingLeft() {
-			return diagnose.Result{}
-		}
-		c := fact.RefusedByAPI(p, evidence.MethodDelete)
-		if c == nil {
-			return diagnose.Result{}
-		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
-		// The rejected request may have been for another pod, which has been deleted since.
-		if p.Node.Deletable != 1 || !c.RoseBefore.After(p.Node.DeletablesUntil) {
-			f.Variants = []string{others}
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[*evidence.APICall]{
+		From: []evidence.Source{evidence.APICalls},
+		Of:   requests(evidence.MethodDelete),
+		Facts: []diagnose.Fact[*evidence.APICall]{
+			{Says: "status.phase is terminal (Succeeded or Failed).", Pod: diagnose.IfPod(isTerminal)},
+			{Says: "metadata.deletionGracePeriodSeconds is not 0.", Pod: diagnose.IfPod(isNotFinal)},
+			{Says: "The pod is no mirror pod of a static pod.", Pod: diagnose.IfPod(isNoMirror)},
+			{
+				Says: "The node has no process, mount, volume directory, cgroup or running container of the pod.",
+				Pod:  diagnose.IfPod(nothingLeft),
+				From: []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes},
+			},
+			{
+				Says: "The API server has rejected DELETE requests of the kubelet (code 4xx). " +
+					"Codes 401, 404, 408, 409 and 429 do not count: they answer a request that comes at the wrong time, or from an unknown client.",
+				Is: diagnose.If(isRefused),
+			},
+			counted, lately, ownProgram, answers,
+			{Says: "It is inferred, because the kubelet counts requests by method, not by object. It also deletes mirror pods, ResourceSlices and other pods."},
+			{Says: "The message names \"this pod or another pod of the node\" in two cases: " +
+				"another pod has waited for its delete with grace period 0 since then, or the node has static pods."},
+		},
+		Tell: lastCounted(tellDeleteRejected),
 	},
+}
+
+func isTerminal(p *fact.View) bool { return p.ContainersEnded() }
+
+func isNotFinal(p *fact.View) bool { return p.GracePeriodSeconds != 0 }
+
+func isNoMirror(p *fact.View) bool { return !p.Mirror }
+
+func nothingLeft(p *fact.View) bool { return p.NothingLeft() }
+
+func isRefused(_ *fact.View, c *evidence.APICall) bool { return c.Refused() }
+
+func tellDeleteRejected(p *fact.View, c *evidence.APICall) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
+	// The rejected request may have been for another pod, which has been deleted since.
+	if p.Node.Deletable != 1 || !c.RoseBefore.After(p.Node.DeletablesUntil) {
+		f.Variants = []string{others}
+	}
+	return f
 }
 
 // others is the variant for a node with other pods that the kubelet may be deleting with
 // grace period 0.
 const others = "Others"
-
-// ofRequest describes a request of the kubelet about a pod.
-func ofRequest(p *fact.View, c *evidence.APICall) diagnose.Objects {
-	return diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Node: p.Node.Name, Code: c.Code}
-}

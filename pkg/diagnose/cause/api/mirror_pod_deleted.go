@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -16,8 +17,6 @@ var MirrorPodDeleted = &diagnose.Rule{
 	Cause: "MirrorPodDeleted",
 	// The mirror pod of a static pod that has ended does not report that, and the phase is not known.
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.PhaseUnknown},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Kubelet},
-	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "deleting a mirror pod does not stop its static pod",
@@ -42,42 +41,41 @@ var MirrorPodDeleted = &diagnose.Rule{
 		Meaning: "A static pod comes from a manifest on the node. Its object in the API, the mirror pod, only shows it. " +
 			"When the mirror pod is deleted, the kubelet force-deletes it and creates a new one (tryReconcileMirrorPods). " +
 			"Here something keeps the old one: a finalizer, or an admission policy that rejects the delete.",
-		Evidence: []string{
-			"The pod has the annotation kubernetes.io/config.mirror.",
-			"All its containers run, and have run since the deletion for longer than the grace period in the manifest. " +
-				"If the manifest had been removed, the kubelet would have stopped them by now.",
-			"It is inferred, because nodeagent does not look for the manifest.",
-			"Not reported while the kubelet does not run, is stopped or unhealthy, or was started in the last minute.",
-			"Not reported while the API server does not hear from the kubelet (the Node's condition Ready is Unknown).",
-		},
 		Remedy: "To keep the static pod running: {keeps}. The kubelet re-creates the object when the old one is gone. " +
 			"To stop the static pod, ask its owner, then move its manifest out of the kubelet's staticPodPath on the node (/etc/kubernetes/manifests on most nodes).",
 		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet restarts them. " +
 			"A force delete removes only the object.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if !p.Mirror || p.ContainersEnded() || !runsOn(p) {
-			return diagnose.Result{}
-		}
-		t, h := p.Node.Kubelet.Process, p.Node.Kubelet.Health
-		switch {
-		case p.Kubelet.State == fact.Gone, p.Node.Ready.Unheard(), h != "" && h != fact.KubeletHealthy, t == nil, fact.Halted(t):
-			return diagnose.Undecided(diagnose.Seen(p, diagnose.Restarting)) // it may be about to stop the static pod
-		case t.Probe != nil && p.Time.Sub(t.Probe.Started) < kubeletSettles:
-			return diagnose.Undecided(diagnose.Waits(t.Probe.Started, kubeletSettles, diagnose.Restarting))
-		}
-		// A kubelet that stops the static pod needs no longer than this.
-		ends := time.Duration(p.ManifestGraceSeconds)*time.Second + fact.KillLatency + diagnose.StopSettles
-		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < ends {
-			return diagnose.Result{}
-		}
-		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Finalizers: p.Finalizers}})
+	By: diagnose.By[diagnose.ThePod]{
+		Facts: []diagnose.Fact[diagnose.ThePod]{
+			{Says: "The pod has the annotation kubernetes.io/config.mirror.", Pod: diagnose.IfPod(isMirror)},
+			{Says: "status.phase is not terminal (Succeeded or Failed).", Pod: diagnose.IfPod(isNotTerminal)},
+			{
+				Says: "All its app containers run, but for those that wait for a restart.",
+				Pod:  diagnose.IfPod(appRuns), From: []evidence.Source{evidence.Containers},
+			},
+			{
+				Says: "No process of the pod was killed.",
+				Pod:  diagnose.IfPod(livesOn), From: []evidence.Source{evidence.Processes, evidence.Cgroups}, Partly: []evidence.Source{evidence.Shims},
+			},
+			{Says: "The kubelet runs, is not stopped, and reports itself healthy.", Pod: kubeletWorks, From: []evidence.Source{evidence.Kubelet}},
+			{Says: "The API server hears from the kubelet: the Node's condition Ready is not Unknown.", Pod: kubeletIsHeard},
+			{Says: "The kubelet was started a minute ago or earlier.", Pod: kubeletHasSettled, From: []evidence.Source{evidence.Kubelet}},
+			{
+				Says: "All this has been so since the deletion for longer than the grace period in the manifest. " +
+					"If the manifest had been removed, the kubelet would have stopped the containers by now.",
+				Pod: outlivesManifest,
+			},
+			{Says: "It is inferred, because nodeagent does not look for the manifest."},
+		},
+		Tell: diagnose.OfPod(tellMirror),
 	},
 }
 
-// runsOn reports whether all containers of the app run, but for those that rest, and none of their processes has
-// been killed.
-func runsOn(p *fact.View) bool {
+func isMirror(p *fact.View) bool { return p.Mirror }
+
+// appRuns reports whether all containers of the app run, but for those that rest.
+func appRuns(p *fact.View) bool {
 	live := 0
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -89,10 +87,45 @@ func runsOn(p *fact.View) bool {
 		}
 		live++
 	}
-	for _, t := range fact.AppTasks(p) {
-		if fact.Dying(t) {
-			return false
-		}
+	return live > 0
+}
+
+// livesOn reports whether the app has processes, and none of them has been killed.
+func livesOn(p *fact.View) bool {
+	tasks := fact.AppTasks(p)
+	return len(tasks) > 0 && !slices.ContainsFunc(tasks, fact.Dying)
+}
+
+// kubeletWorks answers whether the kubelet works: one that does not may be about to stop the static pod.
+func kubeletWorks(p *fact.View) diagnose.Holding {
+	t, h := p.Node.Kubelet.Process, p.Node.Kubelet.Health
+	if p.Kubelet.State == fact.Gone || h != "" && h != fact.KubeletHealthy || t == nil || fact.Halted(t) {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
 	}
-	return live > 0 && len(fact.AppTasks(p)) > 0
+	return diagnose.Is(true)
+}
+
+// kubeletIsHeard is the same for one that is cut off from the API server.
+func kubeletIsHeard(p *fact.View) diagnose.Holding {
+	if p.Node.Ready.Unheard() {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
+	}
+	return diagnose.Is(true)
+}
+
+func kubeletHasSettled(p *fact.View) diagnose.Holding {
+	if started := p.Node.Kubelet.Process.Started(); !started.IsZero() {
+		return diagnose.Lasted(p, started, kubeletSettles, diagnose.Restarting)
+	}
+	return diagnose.Is(true)
+}
+
+// outlivesManifest answers whether the pod has not changed for longer than a kubelet that stops the static pod needs.
+func outlivesManifest(p *fact.View) diagnose.Holding {
+	ends := time.Duration(p.ManifestGraceSeconds)*time.Second + fact.KillLatency + diagnose.StopSettles
+	return diagnose.Lasted(p, p.UnchangedSince, ends, diagnose.Slow)
+}
+
+func tellMirror(p *fact.View) diagnose.Finding {
+	return diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Finalizers: p.Finalizers}}
 }

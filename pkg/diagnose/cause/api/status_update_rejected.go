@@ -11,7 +11,6 @@ import (
 var StatusUpdateRejected = &diagnose.Rule{
 	Cause:  "StatusUpdateRejected",
 	Phases: []diagnose.Phase{diagnose.FinalDelete},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.APICalls},
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "the API server rejects the kubelet's pod status updates",
@@ -39,20 +38,6 @@ var StatusUpdateRejected = &diagnose.Rule{
 			"Something in the API server does not allow the update of pods/status. " +
 			"The reason is a ValidatingAdmissionPolicy, a webhook (also one that changes a field that must not change), RBAC, or the API's own validation. " +
 			"The kubelet retries every ten seconds, and reports the error only in its log.",
-		Evidence: []string{
-			"The pod's status reports a running container, but the node has no process, mount, cgroup or running container of the pod.",
-			"A reading has found the pod's cgroup before, or the kubelet ran before the deletion. A node that was restarted has no such cgroup.",
-			"Since then, the kubelet's PATCH requests were rejected at least twice, the last time less than a minute ago " +
-				"(rest_client_requests_total of the kubelet, code 4xx).",
-			"Codes 401, 404, 408, 409 and 429 do not count.",
-			"Code 500, for a webhook that the API server could not call, counts only in one case: " +
-				"the same has lately kept nodeagent from writing its own condition into this pod's status.",
-			"If something has rejected nodeagent's update with the same code, it is named. " +
-				"It may check the requests of nodeagent and not those of the kubelet.",
-			"It is inferred, because the kubelet counts requests by method, not by object.",
-			"Not reported while anything shows trouble of the API server itself, such as requests without an answer.",
-			"Not reported if the kubelet is part of another program, as in K3s and MicroK8s.",
-		},
 		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
 			"Then allow UPDATE of pods/status for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
 		Danger: "A force delete by an administrator removes only this object. Every other pod that the rule covers has a wrong status " +
@@ -72,24 +57,58 @@ var StatusUpdateRejected = &diagnose.Rule{
 		}},
 	},
 	Recurs: fact.UncountedRequests,
-	Check: func(p *fact.View) diagnose.Result {
-		if p.ContainersEnded() || p.Mirror || !p.NothingLeft() || !fact.SaidToRun(p) {
-			return diagnose.Result{}
-		}
-		family, c := "", fact.RefusedByAPI(p, evidence.MethodPatch)
-		if c == nil {
-			if c = fact.StoppedByWebhook(p, evidence.MethodPatch); c == nil {
-				return diagnose.Result{}
-			}
-			family = webhookFails
-		}
-		f := diagnose.Finding{Family: family, Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
-		// With another code, it is rejected by something else, or for another reason.
-		if r := fact.OwnRefusal(p); r != nil && r.Code == c.Code {
-			f.RefusedBy(r)
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[*evidence.APICall]{
+		From: []evidence.Source{evidence.APICalls},
+		Of:   requests(evidence.MethodPatch),
+		Facts: []diagnose.Fact[*evidence.APICall]{
+			{Says: "status.phase is not terminal (Succeeded or Failed).", Pod: diagnose.IfPod(isNotTerminal)},
+			{Says: "The pod's status reports a running container.", Pod: diagnose.IfPod(fact.SaidToRun)},
+			{Says: "The pod is no mirror pod of a static pod.", Pod: diagnose.IfPod(isNoMirror)},
+			{
+				Says: "The node has no process, mount, cgroup or running container of the pod.",
+				Pod:  diagnose.IfPod(nothingLeft),
+				From: []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers},
+			},
+			{Says: "A reading has found the pod's cgroup before, or the kubelet ran before the deletion. A node that was restarted has no such cgroup."},
+			{
+				Says: "The API server has rejected PATCH requests of the kubelet (code 4xx). " +
+					"Codes 401, 404, 408, 409 and 429 do not count. " +
+					"Code 500, for a webhook that the API server could not call, counts only in one case: " +
+					"the same has lately kept nodeagent from writing its own condition into this pod's status.",
+				Is: diagnose.If(isRefusedOrUncalled),
+			},
+			counted, lately, ownProgram, answers,
+			{Says: "If something has rejected nodeagent's update with the same code, it is named. " +
+				"It may check the requests of nodeagent and not those of the kubelet."},
+			{Says: "It is inferred, because the kubelet counts requests by method, not by object."},
+		},
+		Tell: lastCounted(tellUpdateRejected),
 	},
+}
+
+func isNotTerminal(p *fact.View) bool { return !p.ContainersEnded() }
+
+func isRefusedOrUncalled(p *fact.View, c *evidence.APICall) bool {
+	return c.Refused() || isUncalled(p, c)
+}
+
+// isUncalled reports whether requests end with an error of the API server's own (500), and a webhook that it cannot call has lately stopped
+// nodeagent's own update of the pod's status.
+func isUncalled(p *fact.View, c *evidence.APICall) bool {
+	r := fact.OwnRefusal(p)
+	return c.Code == "500" && r != nil && r.Uncalled && r.At.After(p.UnchangedSince)
+}
+
+func tellUpdateRejected(p *fact.View, c *evidence.APICall) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
+	if isUncalled(p, c) {
+		f.Family = webhookFails
+	}
+	// With another code, it is rejected by something else, or for another reason.
+	if r := fact.OwnRefusal(p); r != nil && r.Code == c.Code {
+		f.RefusedBy(r)
+	}
+	return f
 }
 
 // webhookFails is the family of updates that are rejected because a webhook cannot be called.
