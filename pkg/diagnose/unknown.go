@@ -70,14 +70,7 @@ var Unrecognised = &Rule{
 		},
 		Meaning: "The pod is well past its deadline and has made no progress for a minute. nodeagent has checked everything it can read, " +
 			"and none of the causes it knows is there. It reports that instead of guessing.",
-		Evidence: []string{
-			"The grace period is over, and the pod has made no progress for a minute or longer. None of the known causes is there.",
-			"The phase shows which component has to act next: see the phases in docs/design.md.",
-			"The layers of causes that were checked and ruled out are named. nodeagent explain lists the causes of each layer.",
-			"The sources that could not be read are named, too.",
-			"Not reported while an image for the pod is being downloaded, or while the kubelet deletes the files of its emptyDir " +
-				"volumes.",
-		},
+
 		Remedy: "On the node, read the kubelet's errors about this pod: {log}. Look for \"Error syncing pod, skipping\". " +
 			"Save the evidence for an issue: {capture}.",
 		Danger: "Do not force delete before you know what holds the pod: its processes, volumes and addresses may still be in use.",
@@ -125,7 +118,16 @@ var Unrecognised = &Rule{
 			},
 		},
 	},
-	Check: func(*fact.View) Result { return Result{} },
+	By: By[ThePod]{
+		Of: func(*fact.View) []ThePod { return nil }, // it is what remains when nothing is found
+		Facts: []Fact[ThePod]{
+			{Says: "The grace period is over, and the pod has made no progress for a minute or longer. None of the known causes is there."},
+			{Says: "The phase shows which component has to act next: see the phases in docs/design.md."},
+			{Says: "The layers of causes that were checked and ruled out are named. nodeagent explain lists the causes of each layer."},
+			{Says: "The sources that could not be read are named, too."},
+			{Says: "No image for the pod is being downloaded, and the kubelet does not delete the files of its emptyDir volumes."},
+		},
+	},
 }
 
 // The families and variants of Unknown.

@@ -71,11 +71,17 @@ const (
 	failureRepeat  = 2
 )
 
+// CameBack reports whether the failure has come back: one that did not may have ended with the next try.
+func (f *SandboxFailure) CameBack() bool {
+	return f.Count >= failureRepeat && f.Last.Sub(f.First) >= failurePersist
+}
+
+// IsFresh reports whether the failure has not ended, by what the Events show.
+func (f *SandboxFailure) IsFresh(p *View) bool { return p.Time.Sub(f.Last) <= FailureSilence }
+
 // Persists reports whether the failure has come back, and by what the Events show has
 // not ended.
-func (f *SandboxFailure) Persists(p *View) bool {
-	return f.Count >= failureRepeat && f.Last.Sub(f.First) >= failurePersist && p.Time.Sub(f.Last) <= FailureSilence
-}
+func (f *SandboxFailure) Persists(p *View) bool { return f.CameBack() && f.IsFresh(p) }
 
 // StillTries reports whether the kubelet that has told of a failure still runs, as far
 // as is seen: what another one, or none, makes of it has not been told yet.
@@ -91,7 +97,12 @@ const freshWithClaims = 45 * time.Second
 // GoesOn reports whether a failure that comes back is what the pod still waits for, as far
 // as is seen: the kubelet that has told of it tries again.
 func (f *SandboxFailure) GoesOn(p *View) bool {
-	return f.Persists(p) && f.StillTries(p) && (p.ResourceClaims == 0 || p.Time.Sub(f.Last) <= freshWithClaims)
+	return f.Persists(p) && f.StillTries(p) && f.BeforeClaims(p)
+}
+
+// BeforeClaims reports whether the failure is as fresh as that of a pod with resource claims has to be.
+func (f *SandboxFailure) BeforeClaims(p *View) bool {
+	return p.ResourceClaims == 0 || p.Time.Sub(f.Last) <= freshWithClaims
 }
 
 // SandboxStop returns the last failure of the kubelet to have the pod's sandbox

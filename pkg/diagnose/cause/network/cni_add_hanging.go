@@ -19,7 +19,6 @@ const began = "Began"
 var CNIAddHanging = &diagnose.Rule{
 	Cause:  "CNIAddHanging",
 	Phases: []diagnose.Phase{diagnose.Startup},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
 	Doc: diagnose.Doc{
 		Layer: "network",
 		Title: "a CNI plugin does not return from ADD (network setup)",
@@ -47,15 +46,7 @@ var CNIAddHanging = &diagnose.Rule{
 			"The kubelet completes a start before it handles the deletion. After four minutes it gives up, and the pod terminates. " +
 			"The plugin is not started again for this pod. " +
 			"Other pods that start on this node usually hang there too.",
-		Evidence: []string{
-			"A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment (/proc/PID/environ).",
-			"It was started more than " + fact.Plugin.String() + " ago.",
-			"It has not been killed: containerd kills it when the kubelet has given up.",
-			"The pod has no running process, and every container of the pod that containerd knows has exited. Before 2.0, containerd " +
-				"also knows the sandbox that is being created.",
-			"What the plugin waits for is the system call that its last descendant sleeps in. " +
-				"The line of descendants is followed as long as each process has one child.",
-		},
+
 		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
 			"Usually the pod of the plugin's daemon on this node hangs or is missing: bring it back. " +
 			"If the plugin waits for a lock (flock), lslocks on the node shows its holder. The pod then terminates. " +
@@ -63,23 +54,51 @@ var CNIAddHanging = &diagnose.Rule{
 		Danger: "Do not delete the pod's network namespace or files below /var/lib/cni by hand. " +
 			"A force delete frees the pod's name while its network may still be set up: its address stays taken until containerd has undone that.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if p.Mirror {
-			return diagnose.Result{} // the kubelet does not stop a static pod because of its object
-		}
-		found := hanging(p, p.NetworkSetup, fact.Plugin.With(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
-		for i := range found.Found {
-			o := &found.Found[i].Objects
-			o.Until = o.Since.Add(fact.SandboxTimeout)
-			// containerd may not know the containers that ran any more, as after crictl rmp.
-			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-				return c.ID != "" && (c.Kind != evidence.Sandbox || c.State != evidence.StateCreated) || c.Exit != nil
-			}) {
-				found.Found[i].Variants = []string{began}
-			}
-		}
-		return found
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
+		Of:   addPlugins,
+		Facts: []diagnose.Fact[*evidence.Task]{
+			{Says: "A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment (/proc/PID/environ)."},
+			// The kubelet does not stop a static pod because of its object.
+			{Says: "The pod is no mirror pod of a static pod.", Pod: diagnose.IfPod(isNoMirror)},
+			{Says: "It has not been killed: containerd kills it when the kubelet has given up.", Is: diagnose.If(pluginLives)},
+			{
+				Says: "The kubelet that had it started knew of the deletion or was asked for it later: " +
+					"the API server hears from the kubelet, or the plugin is older than the deletion.",
+				Is: diagnose.If(isOfAware),
+			},
+			{Says: "Its start time was read.", Is: diagnose.If(hasAge)},
+			{Says: "It was started more than " + fact.Plugin.String() + " ago.", Is: addLasts},
+			{Says: "The pod has no running process, and every container of the pod that containerd knows has exited. Before 2.0, containerd " +
+				"also knows the sandbox that is being created."},
+			{Says: waitsFor},
+		},
+		Tell: diagnose.First(tellAddHangs),
 	},
+}
+
+func addPlugins(p *fact.View) []*evidence.Task { return roots(p.NetworkSetup) }
+
+func isNoMirror(p *fact.View) bool { return !p.Mirror }
+
+func pluginLives(_ *fact.View, plugin *evidence.Task) bool { return fact.PluginLives(plugin) }
+
+func isOfAware(p *fact.View, plugin *evidence.Task) bool { return !unaware(p, plugin) }
+
+func addLasts(p *fact.View, plugin *evidence.Task) diagnose.Holding {
+	return hasRunFor(p, plugin, fact.Plugin.With(p))
+}
+
+func tellAddHangs(p *fact.View, plugin *evidence.Task) diagnose.Finding {
+	f := tellHanging(p, p.NetworkSetup, plugin)
+	f.Objects.Until = f.Objects.Since.Add(fact.SandboxTimeout)
+	// containerd may not know the containers that ran any more, as after crictl rmp.
+	if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.ID != "" && (c.Kind != evidence.Sandbox || c.State != evidence.StateCreated) || c.Exit != nil
+	}) {
+		f.Variants = []string{began}
+	}
+	return f
 }
 
 // unaware reports whether a plugin may have been started by a kubelet that does not know of the

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -22,7 +23,6 @@ const ifWell = ". If Ready or none: ask the plugin's owner about the error"
 var CNIDelFailing = &diagnose.Rule{
 	Cause:  "CNIDelFailing",
 	Phases: phases,
-	Needs:  needs,
 	Doc: diagnose.Doc{
 		Layer:   "network",
 		Title:   "a CNI plugin fails to tear down the pod's network",
@@ -55,17 +55,7 @@ var CNIDelFailing = &diagnose.Rule{
 			"Most plugins call their daemon on the node (calico-node, cilium, aws-node, multus). " +
 			"They fail when it is down, or no longer allowed to talk to the API server. " +
 			"The pod stays until every plugin has succeeded.",
-		Evidence: []string{
-			"In an Event of reason FailedKillPod about this pod, the kubelet reports that the network of this sandbox could not be destroyed " +
-				"(failed to destroy network for sandbox).",
-			"It has reported that at least twice since the deletion, over eight seconds or more, the last time within six minutes.",
-			"The ID of the sandbox in the Event is the one in containerd, and the sandbox has exited.",
-			"All processes of the pod's containers have exited, and so have the containers by their CRI status.",
-			"It is inferred if the error names no plugin.",
-			"Not reported if the failure does not come back, or if the kubelet that reported it does not run any more.",
-			"Not reported if the kubelet's request, or the plugin, was ended by a timeout (context deadline exceeded, signal: killed). " +
-				"A timeout that the plugin itself prints about its own request is reported.",
-		},
+
 		Remedy: "Find what the error is about. Usually the plugin's daemon pod on this node is not ready: {bring}. " +
 			"The kubelet retries every few seconds: its next try succeeds, and nothing else has to be done.",
 		Danger: "Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand. " +
@@ -96,27 +86,42 @@ var CNIDelFailing = &diagnose.Rule{
 				"Do not force-delete the pod: its network stays on the node, and its address stays taken.",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		f := failure(p)
-		if f == nil || uninitialized(f) || f.TimedOut() {
-			return diagnose.Result{}
-		}
-		out := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Plugin: f.Plugin, Error: f.Error}}
-		if f.Plugin == "" {
-			out.Confidence = diagnose.Inferred // containerd itself may have failed on its way to the plugins
-		}
-		if strings.HasPrefix(f.Error, "failed to find plugin ") && f.Plugin != "" {
-			out.Family = missing
-		} else if unstarted(f.Error) && f.Plugin != "" {
-			out.Family = notStarted
-		} else if d := daemon(p, f); d != nil {
-			out.Objects.Daemon = d.Pod
-			if d.Terminating {
-				out.Variants = []string{terminating}
-			}
-		}
-		return diagnose.Found(out)
+	By: diagnose.By[*fact.SandboxFailure]{
+		From: needs,
+		Of:   failures,
+		Facts: slices.Concat(fails, []diagnose.Fact[*fact.SandboxFailure]{
+			{Says: "containerd has a network configuration. Without one it is CNINotInitialized.", Is: diagnose.If(initialized)},
+			{
+				Says: "The error is no timeout of the kubelet's request or of the plugin (context deadline exceeded, signal: killed). " +
+					"A timeout that the plugin itself prints about its own request counts.",
+				Is: diagnose.If(hasAnswer),
+			},
+			{Says: "It is inferred if the error names no plugin."},
+		}),
+		Tell: diagnose.First(tellDelFails),
 	},
+}
+
+func initialized(p *fact.View, f *fact.SandboxFailure) bool { return !uninitialized(p, f) }
+
+func hasAnswer(_ *fact.View, f *fact.SandboxFailure) bool { return !f.TimedOut() }
+
+func tellDelFails(p *fact.View, f *fact.SandboxFailure) diagnose.Finding {
+	out := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Plugin: f.Plugin, Error: f.Error}}
+	if f.Plugin == "" {
+		out.Confidence = diagnose.Inferred // containerd itself may have failed on its way to the plugins
+	}
+	if strings.HasPrefix(f.Error, "failed to find plugin ") && f.Plugin != "" {
+		out.Family = missing
+	} else if unstarted(f.Error) && f.Plugin != "" {
+		out.Family = notStarted
+	} else if d := daemon(p, f); d != nil {
+		out.Objects.Daemon = d.Pod
+		if d.Terminating {
+			out.Variants = []string{terminating}
+		}
+	}
+	return out
 }
 
 // unstarted reports whether an error is that of a plugin's program that could not be started. The CNI library

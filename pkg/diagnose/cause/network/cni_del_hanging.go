@@ -15,7 +15,6 @@ const patienceAgain = fact.SlowDevice
 var CNIDelHanging = &diagnose.Rule{
 	Cause:  "CNIDelHanging",
 	Phases: phases,
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
 	Doc: diagnose.Doc{
 		Layer:   "network",
 		Title:   "a CNI plugin does not return from DEL (network teardown)",
@@ -32,15 +31,7 @@ var CNIDelHanging = &diagnose.Rule{
 		Meaning: "Before the pod's sandbox is removed, containerd calls each CNI plugin of the network to undo what it did. " +
 			"Most plugins call their daemon on the node, or take a lock that all of them share. " +
 			"After two minutes the kubelet gives up and tries again, and containerd starts the plugin again.",
-		Evidence: []string{
-			"A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment (/proc/PID/environ).",
-			"It was started more than " + fact.Plugin.String() + " ago.",
-			"Ten seconds are enough if the kubelet has reported before, in an Event (FailedKillPod), that stopping the sandbox timed out. " +
-				"It is then inferred until the plugin has run for a minute.",
-			"All processes of the pod's containers have exited.",
-			"What the plugin waits for is the system call that its last descendant sleeps in. " +
-				"The line of descendants is followed as long as each process has one child.",
-		},
+
 		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
 			"If it waits for a lock (flock), lslocks on the node shows its holder. " +
 			"Usually the pod of the plugin's daemon on this node hangs: ask the network's owner, then restart that pod. " +
@@ -49,11 +40,38 @@ var CNIDelHanging = &diagnose.Rule{
 			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand. " +
 			"Its address stays taken, or is given to another pod while routes still lead here.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		limit := fact.Plugin.With(p)
-		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
-			limit = patienceAgain
-		}
-		return hanging(p, p.Plugins, limit, func(t *evidence.Task) bool { return t.State != evidence.Zombie })
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
+		Of:   delPlugins,
+		Facts: []diagnose.Fact[*evidence.Task]{
+			{Says: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment (/proc/PID/environ)."},
+			{Says: "It has not exited.", Is: diagnose.If(hasNotExited)},
+			{Says: "Its start time was read.", Is: diagnose.If(hasAge)},
+			{
+				Says: "It was started more than " + fact.Plugin.String() + " ago. " +
+					"Ten seconds are enough if the kubelet has reported before, in an Event (FailedKillPod), that stopping the sandbox timed out. " +
+					"It is then inferred until the plugin has run for a minute.",
+				Is: delLasts,
+			},
+			{Says: "All processes of the pod's containers have exited."},
+			{Says: waitsFor},
+		},
+		Tell: diagnose.First(tellDelHangs),
 	},
+}
+
+func delPlugins(p *fact.View) []*evidence.Task { return roots(p.Plugins) }
+
+func hasNotExited(_ *fact.View, plugin *evidence.Task) bool { return plugin.State != evidence.Zombie }
+
+func delLasts(p *fact.View, plugin *evidence.Task) diagnose.Holding {
+	limit := fact.Plugin.With(p)
+	if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
+		limit = patienceAgain
+	}
+	return hasRunFor(p, plugin, limit)
+}
+
+func tellDelHangs(p *fact.View, plugin *evidence.Task) diagnose.Finding {
+	return tellHanging(p, p.Plugins, plugin)
 }

@@ -1,6 +1,8 @@
 package network
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -10,7 +12,6 @@ import (
 var CNINotInitialized = &diagnose.Rule{
 	Cause:  "CNINotInitialized",
 	Phases: phases,
-	Needs:  needs,
 	Doc: diagnose.Doc{
 		Layer: "network",
 		Title: "containerd has no CNI configuration to tear down the network",
@@ -27,13 +28,7 @@ var CNINotInitialized = &diagnose.Rule{
 		Meaning: "containerd tears down a pod's network with the configuration that is then in /etc/cni/net.d. " +
 			"Without one, pods with their own network can neither terminate nor start on this node. " +
 			"The usual reason: the network's DaemonSet was removed before the pods, or its pod removes the configuration when it exits.",
-		Evidence: []string{
-			"In an Event of reason FailedKillPod about this pod and this sandbox, the kubelet reports that CNI is not initialized " +
-				"(cni plugin not initialized).",
-			"It has reported that at least twice since the deletion, over eight seconds or more.",
-			"containerd itself reports now that its network is not ready (the condition NetworkReady of the CRI).",
-			"All processes of the pod's containers have exited.",
-		},
+
 		Remedy: "On the node: ls /etc/cni/net.d shows which configuration there is. Bring the network's DaemonSet back to this node: it " +
 			"writes its configuration there. " +
 			"The kubelet retries every few seconds, and its next try succeeds. " +
@@ -42,11 +37,28 @@ var CNINotInitialized = &diagnose.Rule{
 		Danger: "Do not force-delete the pod, and do not put a configuration of another network there. " +
 			"The plugins of another network do not free what the old ones gave, and the pod's address stays taken.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		f := failure(p)
-		if f == nil || !uninitialized(f) || p.Node.Containerd.Network == "" || p.Node.Containerd.Network == evidence.NetworkReady {
-			return diagnose.Result{}
-		}
-		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: f.Error}})
+	By: diagnose.By[*fact.SandboxFailure]{
+		From: needs,
+		Of:   failures,
+		Facts: slices.Concat(fails, []diagnose.Fact[*fact.SandboxFailure]{
+			{Says: "The reported error is that CNI is not initialized (cni plugin not initialized).", Is: diagnose.If(uninitialized)},
+			{Says: "containerd itself reports now that its network is not ready (the condition NetworkReady of the CRI).", Pod: networkIsDown},
+		}),
+		Tell: diagnose.First(tellNotInitialized),
 	},
+}
+
+// networkIsDown answers whether containerd says that its network is not ready.
+func networkIsDown(p *fact.View) diagnose.Holding {
+	switch p.Node.Containerd.Network {
+	case "":
+		return diagnose.NotRead(evidence.Containerd)
+	case evidence.NetworkReady:
+		return diagnose.Is(false)
+	}
+	return diagnose.Is(true)
+}
+
+func tellNotInitialized(_ *fact.View, f *fact.SandboxFailure) diagnose.Finding {
+	return diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: f.Error}}
 }

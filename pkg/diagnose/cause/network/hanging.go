@@ -33,37 +33,41 @@ const (
 		"repair what its log shows"
 )
 
-// hanging returns the finding of the first plugin that counts and has not returned for that long.
-// For the others that are slow, it returns until when they are not reported to hang.
-func hanging(p *fact.View, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) diagnose.Result {
-	var r diagnose.Result
+// roots returns those of some plugins that containerd itself has started, and not another one of them.
+func roots(plugins []evidence.Task) (out []*evidence.Task) {
 	for i := range plugins {
-		plugin := &plugins[i]
-		if isChild(plugins, plugin) || !counts(plugin) || plugin.Probe == nil || plugin.Probe.Started.IsZero() {
-			continue
+		if t := &plugins[i]; !slices.ContainsFunc(plugins, func(of evidence.Task) bool { return of.PID == t.PPID }) {
+			out = append(out, t)
 		}
-		age := p.Time.Sub(plugin.Probe.Started)
-		if age < limit {
-			if age >= fact.SlowDevice {
-				r.Open = append(r.Open, diagnose.Waits(plugin.Probe.Started, limit, diagnose.Slow))
-			}
-			continue
-		}
-		last := fact.LastOf(plugins, plugin)
-		o := diagnose.Objects{Process: diagnose.ProcessOf(p, plugin), Since: plugin.Probe.Started, Thread: diagnose.ThreadOf(last)}
-		if last != plugin {
-			o.Child = diagnose.ProcessOf(p, last)
-		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
-		if age < patience {
-			f.Confidence = diagnose.Inferred
-		}
-		return diagnose.Found(f)
 	}
-	return r
+	return out
 }
 
-// isChild reports whether a process was started by another one of the plugins.
-func isChild(plugins []evidence.Task, t *evidence.Task) bool {
-	return slices.ContainsFunc(plugins, func(of evidence.Task) bool { return of.PID == t.PPID })
+// hasAge reports whether it is known since when a plugin runs.
+func hasAge(_ *fact.View, plugin *evidence.Task) bool { return !plugin.Started().IsZero() }
+
+// hasRunFor answers whether a plugin has not returned for that long. One that has just been started is not waited for: each try starts another.
+func hasRunFor(p *fact.View, plugin *evidence.Task, limit time.Duration) diagnose.Holding {
+	if age := p.Time.Sub(plugin.Started()); age < min(limit, fact.SlowDevice) {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.Lasted(p, plugin.Started(), limit, diagnose.Slow)
 }
+
+// tellHanging is what is told of a plugin of these that hangs.
+func tellHanging(p *fact.View, plugins []evidence.Task, plugin *evidence.Task) diagnose.Finding {
+	last := fact.LastOf(plugins, plugin)
+	o := diagnose.Objects{Process: diagnose.ProcessOf(p, plugin), Since: plugin.Started(), Thread: diagnose.ThreadOf(last)}
+	if last != plugin {
+		o.Child = diagnose.ProcessOf(p, last)
+	}
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
+	if p.Time.Sub(plugin.Started()) < patience {
+		f.Confidence = diagnose.Inferred
+	}
+	return f
+}
+
+// waitsFor is the line about what a plugin waits for.
+const waitsFor = "What the plugin waits for is the system call that its last descendant sleeps in. " +
+	"The line of descendants is followed as long as each process has one child."
