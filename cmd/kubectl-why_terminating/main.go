@@ -111,7 +111,8 @@ Exit status:
 
 // explain prints the page of a cause, as the agent's command of that name does.
 func (o *options) explain() *cobra.Command {
-	return &cobra.Command{
+	var capture string
+	cmd := &cobra.Command{
 		Use:   "explain [CAUSE]",
 		Short: "Explain a cause and what to do about it, or list all causes",
 		Args:  cobra.MaximumNArgs(1),
@@ -128,9 +129,9 @@ func (o *options) explain() *cobra.Command {
 				_, err := io.WriteString(o.out, cause.Index())
 				return err
 			}
-			page, ok := cause.Explain(args[0])
-			if !ok {
-				return fmt.Errorf("no cause is called %q; kubectl why-terminating explain lists them", args[0])
+			page, err := pageOf(args[0], capture)
+			if err != nil {
+				return err
 			}
 			s, err := o.style()
 			if err != nil {
@@ -140,6 +141,25 @@ func (o *options) explain() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&capture, "for", "", "print which conditions of the cause a pod meets, by the output of nodeagent capture in this file")
+	return cmd
+}
+
+// pageOf returns the page of a cause, with how to see which of its conditions a pod meets; or, by a capture in a file, which it meets.
+func pageOf(name, capture string) (string, error) {
+	if capture != "" {
+		f, err := os.Open(capture)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		return cause.ExplainFor(name, f)
+	}
+	page, ok := cause.Explain(name)
+	if !ok {
+		return "", fmt.Errorf("no cause is called %q; kubectl why-terminating explain lists them", name)
+	}
+	return page + cause.HowToAsk, nil
 }
 
 func (o *options) run(ctx context.Context, names []string) error {

@@ -90,7 +90,7 @@ program on that node:
 			d := cause.Diagnose(p)
 			if diagnosis {
 				var text []byte
-				if text, err = evidence.JSON(diagnosed{fact.See(p).Actors, d}, "  "); err == nil {
+				if text, err = evidence.JSON(diagnosed{fact.See(p).Actors, d, cause.Table().Ask(p)}, "  "); err == nil {
 					_, err = fmt.Fprintln(cmd.OutOrStdout(), string(text))
 				}
 			} else {
@@ -106,7 +106,7 @@ program on that node:
 	o.addFlags(cmd.Flags())
 	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; if shorter than the default, some stuck pods look healthy")
 	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print the diagnosis instead of the evidence: the state of the components that stop the pod, "+
-		"the phase, the causes found and the open ones, and whether a force delete is safe")
+		"the phase, the causes found and the open ones, whether a force delete is safe, and what the conditions of each cause answer")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "path to a kubeconfig file; default: the pod's service "+
 		"account (environment: KUBECONFIG)")
 	return cmd
@@ -116,6 +116,8 @@ program on that node:
 type diagnosed struct {
 	Actors fact.Actors `json:"actors"`
 	diagnose.Diagnosis
+	// Asked is what each cause's conditions answer.
+	Asked []diagnose.Asked `json:"asked"`
 }
 
 // captureMemory is what the collector keeps a capture to, in bytes. In the agent's container the two share one limit, and the kernel may end the agent.

@@ -40,9 +40,13 @@ func TestBadInput(t *testing.T) {
 		"sealed, run with a proc":       {[]string{"run", "--node-name=n", "--proc=/proc/1/root"}, []string{"--proc", "own container"}},
 		"a capture elsewhere": {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none", "a/b"},
 			[]string{"kubeconfig", empty + "/none"}},
-		"capture a name":  {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "pod"}, []string{"pod", "NAMESPACE/POD"}},
-		"unknown cause":   {[]string{"explain", "Nonsense"}, []string{"Nonsense", "nodeagent explain"}},
-		"unknown command": {[]string{"heal"}, []string{"heal"}},
+		"capture a name":      {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "pod"}, []string{"pod", "NAMESPACE/POD"}},
+		"unknown cause":       {[]string{"explain", "Nonsense"}, []string{"Nonsense", "nodeagent explain"}},
+		"explain for what":    {[]string{"explain", "--for=/dev/null"}, []string{"--for", "nodeagent explain CAUSE"}},
+		"explain for nothing": {[]string{"explain", "ShimHung", "--for=" + empty + "/none"}, []string{empty + "/none"}},
+		"explain for no JSON": {[]string{"explain", "ShimHung", "--for=/dev/null"}, []string{"no whole capture", "nodeagent capture"}},
+		"sealed, explain for": {[]string{"explain", "ShimHung", "--for=/proc/1/root/x"}, []string{"--for", "standard input"}},
+		"unknown command":     {[]string{"heal"}, []string{"heal"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "sealed") {

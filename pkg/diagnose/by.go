@@ -1,7 +1,6 @@
 package diagnose
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 type Holding struct {
 	answer answer
 	open   Open            // of notYet
+	known  time.Time       // of notYet: when a later reading tells, though it is not waited for
 	source evidence.Source // of notRead, "" where it is not known
 }
 
@@ -36,6 +36,13 @@ func Is(holds bool) Holding {
 
 // NotYet returns the Holding of what a later reading shows: what is open says until when, and why.
 func NotYet(o Open) Holding { return Holding{answer: notYet, open: o} }
+
+// KnownAt is a Holding that is not yet known with the time at which it is, if nothing changes. It is shown, and not waited for: until when
+// that is, the Open says.
+func (h Holding) KnownAt(t time.Time) Holding {
+	h.known = t
+	return h
+}
 
 // NotRead returns the Holding of what a source would show that could not be read.
 func NotRead(source evidence.Source) Holding { return Holding{answer: notRead, source: source} }
@@ -338,94 +345,4 @@ func (w Ways) sources() (needs, partly []evidence.Source) {
 		needs, partly = append(needs, n...), append(partly, p...)
 	}
 	return needs, partly
-}
-
-// A Candidate is what a rule has looked at, and the answers of its facts.
-type Candidate struct {
-	// Way is the title of the way in which the cause is looked for, "" where there is one only.
-	Way string
-	// Name is what it is, such as a process with its PID; "" for the pod.
-	Name string
-	// Answers are those of the facts in their order. After one that is no, none is asked.
-	Answers []FactAnswer
-}
-
-// A FactAnswer is that of one fact.
-type FactAnswer struct {
-	// Is is yes, no, not yet, or not read; Says the fact's line on the page.
-	Is, Says string
-	// Until is when a fact that is not yet so is known, if nothing changes; zero where a reading may show it at any time.
-	Until time.Time
-	// Source is the one that could not be read, "" where that is not known.
-	Source evidence.Source
-}
-
-// The answers, as they are printed.
-const (
-	AnswerYes     = "yes"
-	AnswerNo      = "no"
-	AnswerNotYet  = "not yet"
-	AnswerNotRead = "not read"
-)
-
-func (b By[T]) explain(p *fact.View) []Candidate {
-	if s := lacking(p, b.From); s != "" {
-		return []Candidate{{Way: b.Title, Answers: []FactAnswer{{Is: AnswerNotRead, Says: "What it may be about is known.", Source: s}}}}
-	}
-	var out []Candidate
-	for _, t := range b.candidates(p) {
-		c := Candidate{Way: b.Title, Name: named(p, t)}
-		for i := range b.Facts {
-			f := &b.Facts[i]
-			if f.Is == nil && f.Pod == nil {
-				continue
-			}
-			h := f.ask(p, t)
-			a := FactAnswer{Is: [...]string{notRead: AnswerNotRead, no: AnswerNo, yes: AnswerYes, notYet: AnswerNotYet}[h.answer], Says: f.Says, Source: h.source}
-			if h.answer == notYet && h.open.Until.After(p.Time) {
-				a.Until = h.open.Until
-			}
-			if c.Answers = append(c.Answers, a); h.answer == no {
-				break
-			}
-		}
-		out = append(out, c)
-	}
-	return out
-}
-
-func (w Ways) explain(p *fact.View) (out []Candidate) {
-	for _, r := range w {
-		out = append(out, r.explain(p)...)
-	}
-	return out
-}
-
-// Named is a candidate that is none of evidence's: it says what it is, in words.
-type Named interface{ Named(p *fact.View) string }
-
-// named says what a candidate is. Names of processes, containers and volumes are others' words: they are quoted.
-func named(p *fact.View, candidate any) string {
-	switch c := candidate.(type) {
-	case ThePod:
-		return ""
-	case Named:
-		return c.Named(p)
-	case *evidence.Task:
-		return fmt.Sprintf("process %.40q (PID %d, thread %d)", c.Comm, c.PID, c.TID)
-	case fact.FirstProcess:
-		return fmt.Sprintf("container %.63q, process %.40q (PID %d)", c.Container.Name, c.Leader.Comm, c.Leader.PID)
-	case *evidence.Container:
-		if c.Kind == evidence.Sandbox {
-			return "the sandbox"
-		}
-		return fmt.Sprintf("container %.63q", c.Name)
-	case *evidence.Volume:
-		return fmt.Sprintf("volume %.63q", c.Name)
-	case *evidence.Mount:
-		return fmt.Sprintf("the mount of volume %.63q", c.Volume)
-	case string:
-		return fmt.Sprintf("%.80q", c)
-	}
-	return fmt.Sprintf("%T", candidate)
 }

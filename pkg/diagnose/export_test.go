@@ -2,7 +2,10 @@ package diagnose
 
 import (
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -50,4 +53,160 @@ var Reasons = []Reason{
 	ReasonStarting, ReasonLocal, ReasonNetwork,
 	ReasonFinalizers, ReasonSources, ReasonHostPID, ReasonRuntime, ReasonClaim, ReasonEmptyGroup, ReasonNotEnded, ReasonNotItsWord,
 	ReasonUnseen, ReasonCause, ReasonOnce, ReasonNothing,
+}
+
+// Guarded looks for a rule's cause as the rule does, and finds out which of its facts make a difference to what is found.
+type Guarded struct {
+	Recognition
+	mu sync.Mutex
+	// Left are the facts that have made no difference yet, and Silent is set when something was found and nothing said of it.
+	Left   map[int]Recognition
+	Silent bool
+}
+
+// Guard lets all tests of the package tell which facts they guard.
+func Guard(rules []*Rule) map[string]*Guarded {
+	out := make(map[string]*Guarded)
+	for _, r := range rules {
+		if r.By == nil {
+			continue // TEMP
+		}
+		g := &Guarded{Recognition: r.By, Left: make(map[int]Recognition)}
+		for i := range r.By.facts() {
+			if less, ok := r.By.Without(i); ok {
+				g.Left[i] = less
+			}
+		}
+		out[r.Cause], r.By = g, g
+	}
+	return out
+}
+
+func (g *Guarded) look(p *fact.View) looked {
+	got := g.Recognition.look(p)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, less := range g.Left {
+		if differs(less, p, got.found) {
+			delete(g.Left, i)
+		}
+	}
+	g.Silent = g.Silent || silent(g.Recognition, p)
+	return got
+}
+
+// differs reports whether a rule without one of its facts finds something else. One that fails without it does.
+func differs(less Recognition, p *fact.View, found []Finding) (differs bool) {
+	defer func() { differs = differs || recover() != nil }()
+	return !reflect.DeepEqual(less.look(p).found, found)
+}
+
+// silent reports whether there are candidates that meet all facts, and nothing is told of them.
+func silent(r Recognition, p *fact.View) bool {
+	switch r := r.(type) {
+	case Ways:
+		return slices.ContainsFunc(r, func(r Recognition) bool { return silent(r, p) })
+	case interface{ silent(*fact.View) bool }:
+		return r.silent(p)
+	}
+	return false
+}
+
+func (b By[T]) silent(p *fact.View) bool {
+	if lacking(p, b.From) != "" {
+		return false
+	}
+	met := 0
+	for _, t := range b.candidates(p) {
+		if !slices.ContainsFunc(b.Facts, func(f Fact[T]) bool { h := f.ask(p, t); return h.answer != yes }) {
+			met++
+		}
+	}
+	return met > 0 && (b.Alone == "" || met == 1) && len(b.look(p).found) == 0
+}
+
+// Problems returns what is wrong with the form of a rule's facts.
+func (r *Rule) Problems() []string { return problems(r.By) }
+
+func problems(r Recognition) (out []string) {
+	switch r := r.(type) {
+	case *Guarded:
+		return problems(r.Recognition)
+	case Ways:
+		for _, way := range r {
+			out = append(out, problems(way)...)
+			if len(way.Lines()) != 1 || way.Lines()[0].Title == "" {
+				out = append(out, "a way has no title")
+			}
+		}
+		return out
+	case interface{ problems() []string }:
+		return r.problems()
+	}
+	return []string{"it is not recognised by facts"}
+}
+
+func (b By[T]) problems() (out []string) {
+	asked := false
+	for _, f := range b.Facts {
+		asked = asked || f.Is != nil || f.Pod != nil
+		if f.Is != nil && f.Pod != nil {
+			out = append(out, "both Is and Pod answer: "+f.Says)
+		}
+		if f.Is == nil && f.Pod == nil && len(f.From)+len(f.Partly) > 0 {
+			out = append(out, "a line that only explains has sources: "+f.Says)
+		}
+		if !strings.HasSuffix(f.Says, ".") {
+			out = append(out, "is no sentence: "+f.Says)
+		}
+	}
+	if b.Tell == nil && asked {
+		out = append(out, "nothing tells of what is found")
+	}
+	return out
+}
+
+// Distance returns how many facts the most suspicious candidate of a rule does not meet, and ok is false where there is no candidate.
+func (r *Rule) Distance(pod *evidence.Pod) (n int, ok bool) { return distance(r.By, fact.See(pod)) }
+
+func distance(r Recognition, p *fact.View) (n int, ok bool) {
+	switch r := r.(type) {
+	case *Guarded:
+		return distance(r.Recognition, p)
+	case Ways:
+		for _, way := range r {
+			if d, has := distance(way, p); has && (!ok || d < n) {
+				n, ok = d, true
+			}
+		}
+		return n, ok
+	case interface{ distance(*fact.View) (int, bool) }:
+		return r.distance(p)
+	}
+	return 0, false
+}
+
+func (b By[T]) distance(p *fact.View) (n int, ok bool) {
+	if lacking(p, b.From) != "" {
+		return 0, false
+	}
+	for _, t := range b.candidates(p) {
+		d := 0
+		for i := range b.Facts {
+			if !meets(&b.Facts[i], p, t) {
+				d++
+			}
+		}
+		if !ok || d < n {
+			n, ok = d, true
+		}
+	}
+	return n, ok
+}
+
+// meets reports whether a candidate meets a fact. One that relies on a fact before it that is not so does not.
+func meets[T any](f *Fact[T], p *fact.View, t T) (met bool) {
+	defer func() { _ = recover() }()
+	h := f.ask(p, t)
+	return h.answer == yes
 }

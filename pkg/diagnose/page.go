@@ -34,11 +34,7 @@ func (r *Rule) Page() string {
 		section("What it waits for", "Each of these has a page with Fix and Avoid. nodeagent explain FAMILY prints it.\n\n"+strings.Join(shared, "\n"))
 	}
 	if len(r.Phases) > 0 {
-		var names []string
-		for _, p := range r.Phases {
-			names = append(names, string(p))
-		}
-		section("Phases", "It can hold a pod up in: "+strings.Join(names, ", ")+".")
+		section("Phases", "It can hold a pod up in: "+names(r.Phases)+".")
 	}
 	if text := r.read(); text != "" {
 		section("Sources", text)

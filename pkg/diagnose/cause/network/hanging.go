@@ -49,7 +49,7 @@ func hasAge(_ *fact.View, plugin *evidence.Task) bool { return !plugin.Started()
 // hasRunFor answers whether a plugin has not returned for that long. One that has just been started is not waited for: each try starts another.
 func hasRunFor(p *fact.View, plugin *evidence.Task, limit time.Duration) diagnose.Holding {
 	if age := p.Time.Sub(plugin.Started()); age < min(limit, fact.SlowDevice) {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow)).KnownAt(plugin.Started().Add(limit))
 	}
 	return diagnose.Lasted(p, plugin.Started(), limit, diagnose.Slow)
 }

@@ -1,0 +1,189 @@
+package diagnose_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// unguarded are the facts that no evidence of a test needs, with the reason.
+var unguarded = map[string]string{}
+
+// TestMain finds out whether each fact makes a difference: without it, a rule has to find something else in some evidence of these tests.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	guarded := diagnose.Guard(cause.All())
+	code := m.Run()
+	if whole := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""; code == 0 && whole {
+		code = judge(guarded)
+	}
+	os.Exit(code)
+}
+
+// judge prints which facts no test guards, and returns the code to exit with.
+func judge(guarded map[string]*diagnose.Guarded) (code int) {
+	facts, seen := 0, map[string]bool{}
+	for _, r := range cause.All() {
+		if guarded[r.Cause] == nil {
+			continue // TEMP
+		}
+		var says []string
+		for _, l := range guarded[r.Cause].Lines() {
+			says = append(says, l.Says...)
+		}
+		facts += len(says)
+		for _, i := range slices.Sorted(keys(guarded[r.Cause].Left)) {
+			name := r.Cause + ": " + says[i]
+			if seen[name] = true; unguarded[name] == "" {
+				fmt.Printf("FAIL: no test needs this fact of %s\n", name)
+				code = 1
+			}
+		}
+		if guarded[r.Cause].Silent {
+			fmt.Printf("FAIL: %s has found something, and its Tell says nothing of it\n", r.Cause)
+			code = 1
+		}
+	}
+	for name := range unguarded {
+		if !seen[name] {
+			fmt.Printf("FAIL: a test needs this fact, so it is not unguarded: %s\n", name)
+			code = 1
+		}
+	}
+	fmt.Printf("%d lines of %d causes, %d facts that no test needs\n", facts, len(guarded), len(seen))
+	return code
+}
+
+func keys[V any](m map[int]V) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func TestFactsAreWhole(t *testing.T) {
+	for _, r := range cause.All() {
+		if r.By == nil {
+			continue // TEMP
+		}
+		for _, problem := range r.Problems() {
+			t.Errorf("%s: %s", r.Cause, problem)
+		}
+	}
+}
+
+// farTwins are the healthy twins that miss more than two facts, with the reason.
+var farTwins = map[string]string{}
+
+// A healthy twin looks like its cause: the rule has something to look at, which misses one or two facts.
+func TestTwinsAreNear(t *testing.T) {
+	rules := map[string]*diagnose.Rule{}
+	for _, r := range cause.All() {
+		rules[r.Cause] = r
+	}
+	at := map[int]int{}
+	for _, f := range fixtures(t) {
+		for _, of := range f.twinOf {
+			if rules[of].By == nil {
+				continue // TEMP
+			}
+			n, ok := rules[of].Distance(f.evidence)
+			name := f.name + " of " + of
+			switch far := farTwins[name] != ""; {
+			case !ok && !far:
+				t.Errorf("%s: the rule has nothing to look at", name)
+			case ok && n == 0:
+				t.Errorf("%s: it meets all facts", name)
+			case n > 2 && !far:
+				t.Errorf("%s: it misses %d facts", name, n)
+			case ok && n <= 2 && far:
+				t.Errorf("%s: it misses %d facts, so it is not far", name, n)
+			}
+			at[n]++
+		}
+	}
+	t.Logf("twins by the number of facts that they miss: %v", at)
+}
+
+// clear removes what a source has read.
+var clear = map[evidence.Source]func(*evidence.Pod){
+	evidence.Processes:       func(p *evidence.Pod) { p.Tasks, p.Parents, p.Leftovers = nil, nil, nil },
+	evidence.Suspects:        func(p *evidence.Pod) { eachTask(p, func(t *evidence.Task) { t.Probe = nil }) },
+	evidence.Cgroups:         func(p *evidence.Pod) { p.Cgroups = nil },
+	evidence.Mounts:          func(p *evidence.Pod) { p.Mounts, p.Devices, p.ImageMounts = nil, nil, nil },
+	evidence.Containers:      func(p *evidence.Pod) { eachContainer(p, func(c *evidence.Container) { c.State, c.Runtime = "", "" }) },
+	evidence.Shims:           func(p *evidence.Pod) { eachContainer(p, func(c *evidence.Container) { c.Task = evidence.ShimTask{} }) },
+	evidence.Containerd:      func(p *evidence.Pod) { p.Node.Containerd = evidence.ContainerdService{} },
+	evidence.Kubelet:         func(p *evidence.Pod) { p.Node.Kubelet = evidence.KubeletService{} },
+	evidence.Volumes:         func(p *evidence.Pod) { p.Volumes = nil },
+	evidence.Holders:         func(p *evidence.Pod) { p.Holders = nil },
+	evidence.VolumeCalls:     func(p *evidence.Pod) { p.Node.Kubelet.VolumeCalls = nil },
+	evidence.APICalls:        func(p *evidence.Pod) { p.Node.Kubelet.APICalls = nil },
+	evidence.Claims:          func(p *evidence.Pod) { p.Claims = nil },
+	evidence.ClaimCalls:      func(p *evidence.Pod) { p.Node.Kubelet.ClaimCalls = nil },
+	evidence.Events:          func(p *evidence.Pod) { p.KillFailures = nil },
+	evidence.Plugins:         func(p *evidence.Pod) { p.Plugins, p.NetworkSetup = nil, nil },
+	evidence.RuntimeCommands: func(p *evidence.Pod) { p.RuntimeCommands, p.ShimChildren = nil, nil },
+	evidence.NodeObject:      func(p *evidence.Pod) { p.Node.Ready = nil },
+	evidence.Requests:        func(p *evidence.Pod) { p.Requests = nil },
+	evidence.Limits:          func(p *evidence.Pod) { p.Shortages = nil },
+	evidence.Pulls:           func(p *evidence.Pod) { p.Pulls = nil },
+}
+
+func eachTask(p *evidence.Pod, f func(*evidence.Task)) {
+	for _, tasks := range [][]evidence.Task{p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.NetworkSetup} {
+		for i := range tasks {
+			f(&tasks[i])
+		}
+	}
+}
+
+func eachContainer(p *evidence.Pod, f func(*evidence.Container)) {
+	for i := range p.Containers {
+		f(&p.Containers[i])
+	}
+}
+
+// ruledOutUnread are the causes that are ruled out though a source could not be read, with the reason.
+var ruledOutUnread = map[string]string{}
+
+// What could not be read is no "no": without one of the sources that a cause is read from, it is found all the same, or nobody knows.
+func TestUnreadIsNotNo(t *testing.T) {
+	rules := map[string]*diagnose.Rule{}
+	for _, r := range cause.All() {
+		rules[r.Cause] = r
+	}
+	asked := 0
+	for _, f := range fixtures(t) {
+		d := cause.Diagnose(f.evidence)
+		v, ok := d.Verdict()
+		if ok && v.Cause != "Unknown" && rules[v.Cause].By == nil {
+			continue // TEMP
+		}
+		if !ok || v.Cause == diagnose.Unrecognised.Cause {
+			continue
+		}
+		for _, s := range rules[v.Cause].Sources() {
+			p := readFixture(t, "testdata/"+f.name+".txtar").evidence
+			clear[s](p)
+			p.Lack(s, "not read")
+			asked++
+			d := cause.Diagnose(p)
+			found := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == v.Cause })
+			name := fmt.Sprintf("%s without %s", v.Cause, s)
+			if no := !found && !d.NotLookedFor(v.Cause); no && ruledOutUnread[name] == "" {
+				t.Errorf("%s: %s is ruled out without %s", f.name, v.Cause, s)
+			}
+		}
+	}
+	t.Logf("%d times a source was missing", asked)
+}
