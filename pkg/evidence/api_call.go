@@ -13,12 +13,7 @@ type APICall struct {
 	// NoAnswer.
 	Method string `json:"method"`
 	Code   string `json:"code"`
-	Count  uint64 `json:"count"`
-	// Rose is the time of the reading before the last one that showed more of them: no
-	// sooner were they counted. RoseBefore is the same of the rise before that one. They
-	// are zero when there was none.
-	Rose       time.Time `json:"rose,omitzero"`
-	RoseBefore time.Time `json:"roseBefore,omitzero"`
+	Counter
 }
 
 // Counts are what the kubelet counts of its work.
@@ -75,23 +70,4 @@ type Refusal struct {
 	At time.Time `json:"at,omitzero"`
 }
 
-// sinceAPICalls carries over when the counts rose. earlier was read at that time; a count
-// that is smaller than before is of a kubelet that was started anew.
-func (k *KubeletService) sinceAPICalls(e *KubeletService) {
-	for i := range k.APICalls {
-		now := &k.APICalls[i]
-		var before APICall
-		for j := range e.APICalls {
-			if b := &e.APICalls[j]; b.Method == now.Method && b.Code == now.Code {
-				before = *b
-			}
-		}
-		switch {
-		case now.Count < before.Count:
-		case now.Count == before.Count:
-			now.Rose, now.RoseBefore = before.Rose, before.RoseBefore
-		default:
-			now.Rose, now.RoseBefore = e.VolumeCallsRead, before.Rose
-		}
-	}
-}
+func (c *APICall) counter() (counts string, n *Counter) { return c.Method + " " + c.Code, &c.Counter }

@@ -11,7 +11,7 @@ func TestAPICallsRise(t *testing.T) {
 	for i, step := range []struct {
 		count        uint64 // 0 for a reading in which the kubelet was not asked
 		rose, before int    // the reading before the last rise, and before the one before; -1 for none
-	}{{7, -1, -1}, {7, -1, -1}, {8, 1, -1}, {0, 1, -1}, {8, 1, -1}, {10, 4, 1}, {10, 4, 1}, {2, -1, -1}, {3, 7, -1}} {
+	}{{7, -1, -1}, {7, -1, -1}, {8, 1, -1}, {0, 1, -1}, {8, 1, -1}, {10, 4, 1}, {10, 4, 1}, {2, 6, -1}, {3, 7, 6}} {
 		n := new(Node)
 		if step.count > 0 {
 			n.Kubelet = KubeletService{VolumeCallsRead: start.Add(time.Duration(i) * time.Second), APICalls: []APICall{{Method: MethodDelete,

@@ -1,9 +1,6 @@
 package evidence
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // A Claim is a resource claim that the kubelet has had drivers prepare for the pod, or has
 // begun to, and has not had unprepared, by its checkpoint dra_manager_state
@@ -38,10 +35,7 @@ type ClaimCall struct {
 	Method string `json:"method"`
 	Driver string `json:"driver,omitempty"`
 	Status string `json:"status"`
-	Count  uint64 `json:"count"`
-	// Rose and RoseBefore are as those of an APICall.
-	Rose       time.Time `json:"rose,omitzero"`
-	RoseBefore time.Time `json:"roseBefore,omitzero"`
+	Counter
 }
 
 // The methods of a ClaimCall, and how a whole attempt ends.
@@ -62,23 +56,6 @@ func sameClaims(now, before []Claim) bool {
 	})
 }
 
-// sinceClaimCalls carries over when the counts rose. earlier was read at that time; a count
-// that is smaller than before is of a kubelet that was started anew.
-func (k *KubeletService) sinceClaimCalls(e *KubeletService) {
-	for i := range k.ClaimCalls {
-		now := &k.ClaimCalls[i]
-		var before ClaimCall
-		for j := range e.ClaimCalls {
-			if b := &e.ClaimCalls[j]; b.Method == now.Method && b.Driver == now.Driver && b.Status == now.Status {
-				before = *b
-			}
-		}
-		switch {
-		case now.Count < before.Count:
-		case now.Count == before.Count:
-			now.Rose, now.RoseBefore = before.Rose, before.RoseBefore
-		default:
-			now.Rose, now.RoseBefore = e.VolumeCallsRead, before.Rose
-		}
-	}
+func (c *ClaimCall) counter() (counts string, n *Counter) {
+	return c.Method + " " + c.Driver + " " + c.Status, &c.Counter
 }

@@ -258,11 +258,7 @@ type VolumeCall struct {
 	// (storage_operation_duration_seconds).
 	Method string `json:"method"`
 	Status string `json:"status"`
-	Count  uint64 `json:"count"`
-	// Rose is the time of the reading before the last one that showed more of them: no
-	// sooner were they counted. It is zero when none did. The reading before may be an
-	// hour old, because the kubelet is asked only while volumes are taken down.
-	Rose time.Time `json:"rose,omitzero"`
+	Counter
 }
 
 // The methods and states of a VolumeCall that rules know.
@@ -324,8 +320,7 @@ func (h *Holder) same(as *Holder) bool {
 // be called read all the time.
 const CallsPause = 30 * time.Second
 
-// sinceCalls carries over when the counts rose. One that is smaller than before is
-// of a kubelet that was started anew.
+// sinceCalls carries over when the counts rose.
 func (k *KubeletService) sinceCalls(e *KubeletService) {
 	if k.VolumeCallsRead.IsZero() {
 		// They were not asked for, or could not be read: what was known is known still.
@@ -340,19 +335,11 @@ func (k *KubeletService) sinceCalls(e *KubeletService) {
 	if k.VolumeCallsRead.Sub(e.VolumeCallsRead) <= CallsPause {
 		k.VolumeCallsSince = e.VolumeCallsSince
 	}
-	k.sinceAPICalls(e)
-	k.sinceClaimCalls(e)
-	for i := range k.VolumeCalls {
-		now := &k.VolumeCalls[i]
-		var before VolumeCall
-		for j := range e.VolumeCalls {
-			if b := &e.VolumeCalls[j]; b.Plugin == now.Plugin && b.Driver == now.Driver && b.Method == now.Method && b.Status == now.Status {
-				before = *b
-			}
-		}
-		now.Rose = before.Rose
-		if now.Count != before.Count {
-			now.Rose = e.VolumeCallsRead
-		}
-	}
+	countersSince(k.VolumeCalls, e.VolumeCalls, e.VolumeCallsRead)
+	countersSince(k.APICalls, e.APICalls, e.VolumeCallsRead)
+	countersSince(k.ClaimCalls, e.ClaimCalls, e.VolumeCallsRead)
+}
+
+func (c *VolumeCall) counter() (counts string, n *Counter) {
+	return c.Plugin + " " + c.Driver + " " + c.Method + " " + c.Status, &c.Counter
 }
