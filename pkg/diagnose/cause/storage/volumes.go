@@ -33,6 +33,9 @@ func settled(p *fact.View) bool {
 	return p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter
 }
 
+// stillThere is the line of settledFor.
+const stillThere = "The volume's directory is still there one minute after the deadline, and all readings of that minute show the same."
+
 // settledFor is settled as a fact: not yet before that.
 func settledFor(p *fact.View) diagnose.Holding {
 	since := fact.Latest(p.Deadline, p.UnchangedSince)
@@ -59,10 +62,41 @@ func volumesOf(p *fact.View, driver string) (out []string) {
 	return out
 }
 
+// calledDriver are the facts of a CSI driver that the kubelet calls to unpublish a volume, and whose calls fail.
+var calledDriver = []diagnose.Fact[string]{
+	{Says: stillThere, Pod: settledFor},
+	{Says: "vol_data.json beside that directory names the driver."},
+	{
+		Says: "At least one volume of the driver is no block device, or the kubelet's own mount of that device is gone. " +
+			"The kubelet calls the driver only after that.",
+		Is: diagnose.If(isReached), From: []evidence.Source{evidence.Mounts},
+	},
+	{
+		Says: "Since the pod reached this stage, the kubelet has counted more failed NodeUnpublishVolume calls to that driver (csi_operations_seconds).",
+		Is:   diagnose.If(callFails), From: []evidence.Source{evidence.VolumeCalls},
+	},
+	{
+		Says: "None of its calls to that driver has succeeded since the last one that failed. Otherwise the failure was another pod's, or is over.",
+		Is:   diagnose.If(noneSucceeds), From: []evidence.Source{evidence.VolumeCalls},
+	},
+	{Says: "If some of the failed calls are certain to be this pod's, those that may be another pod's do not count."},
+}
+
+// countedPerDriver says how sure a finding is that rests on such calls.
+const countedPerDriver = "Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
+	"Otherwise inferred: the kubelet counts per driver, not per volume."
+
 // isReached reports whether the kubelet has called a driver for a volume of the pod, as far as is seen. What is counted for another one belongs
 // to another pod, perhaps one that is gone.
 func isReached(p *fact.View, driver string) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Driver == driver && !notReached(p, &v) })
+}
+
+func callFails(p *fact.View, driver string) bool { return fact.FailedCall(p, driver) != nil }
+
+func noneSucceeds(p *fact.View, driver string) bool {
+	last, _ := unpublish(p, driver)
+	return last != nil
 }
 
 // confidence returns that of a finding that rests on what the kubelet counts for all volumes
