@@ -42,6 +42,14 @@ func settledFor(p *fact.View) diagnose.Holding {
 	return diagnose.Lasted(p, since, fact.UnknownAfter, diagnose.Retry)
 }
 
+// volumesLeft returns the pod's volumes that are left.
+func volumesLeft(p *fact.View) (out []*evidence.Volume) {
+	for i := range p.Volumes {
+		out = append(out, &p.Volumes[i])
+	}
+	return out
+}
+
 // driversLeft returns the CSI drivers of the pod's volumes that are left.
 func driversLeft(p *fact.View) (out []string) {
 	for i := range p.Volumes {
@@ -133,24 +141,6 @@ func whose(p *fact.View, c *evidence.VolumeCall) []string {
 		return nil
 	}
 	return []string{others}
-}
-
-// drivers returns the CSI drivers of the pod's volumes that are left, and the names of the
-// volumes of each. A driver that the kubelet has not called for a volume of the pod yet is
-// left out: what is counted for it belongs to another pod, perhaps one that is gone.
-func drivers(p *fact.View) (names []string, volumes map[string][]string) {
-	volumes = make(map[string][]string)
-	for i := range p.Volumes {
-		v := &p.Volumes[i]
-		if v.Driver == "" {
-			continue
-		}
-		if !slices.Contains(names, v.Driver) && !notReached(p, v) {
-			names = append(names, v.Driver)
-		}
-		volumes[v.Driver] = append(volumes[v.Driver], v.Name)
-	}
-	return names, volumes
 }
 
 // ofDriver describes the volumes of a driver, and the driver.
