@@ -50,6 +50,9 @@ func volumesLeft(p *fact.View) (out []*evidence.Volume) {
 	return out
 }
 
+// unmountFails reports whether the kubelet has counted more failed attempts at a volume, and is not seen to delete its files.
+func unmountFails(p *fact.View, v *evidence.Volume) bool { return fact.FailedUnmount(p, v) != nil }
+
 // driversLeft returns the CSI drivers of the pod's volumes that are left.
 func driversLeft(p *fact.View) (out []string) {
 	for i := range p.Volumes {
