@@ -1,8 +1,6 @@
 package storage
 
 import (
-	"slices"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -65,7 +63,8 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 			{Says: "Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of that driver " +
 				"(storage_operation_duration_seconds).", Is: diagnose.If(allFail), From: []evidence.Source{evidence.Mounts, evidence.VolumeCalls}},
 			// A driver that was called was registered then, and the failure may be in the call.
-			{Says: "None of these attempts has called the driver (csi_operations_seconds).", Is: diagnose.If(uncalled), From: []evidence.Source{evidence.VolumeCalls}},
+			{Says: "None of these attempts has called the driver (csi_operations_seconds).", Is: diagnose.If(uncalled),
+				From: []evidence.Source{evidence.VolumeCalls}},
 		},
 		Tell: diagnose.Each(tellUnregistered),
 	},
@@ -73,7 +72,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 
 // eachOf reports whether something is so of each volume of a driver that is left.
 func eachOf(p *fact.View, driver string, is func(v *evidence.Volume) bool) bool {
-	return !slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Driver == driver && !is(&v) })
+	return each(p, func(v *evidence.Volume) bool { return v.Driver != driver || is(v) })
 }
 
 func unregistered(p *fact.View, driver string) bool {

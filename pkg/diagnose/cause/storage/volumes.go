@@ -26,17 +26,15 @@ func uncounted(kind func(v *evidence.Volume) bool) func(*fact.View) (time.Durati
 // ofDrivers is the kind of volume that a CSI driver has to unpublish.
 func ofDrivers(v *evidence.Volume) bool { return v.Driver != "" }
 
-// settled reports whether the kubelet has had the time for several attempts at the
-// pod's volumes: it waits half a second after the first one that fails, twice as long
-// after each further one, and two minutes at most.
-func settled(p *fact.View) bool {
-	return p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter
-}
+// settled is settledFor for a rule that is not a list of facts.
+func settled(p *fact.View) bool { return settledFor(p).Yes() }
 
 // stillThere is the line of settledFor.
 const stillThere = "The volume's directory is still there one minute after the deadline, and all readings of that minute show the same."
 
-// settledFor is settled as a fact: not yet before that.
+// settledFor answers whether the kubelet has had the time for several attempts at the
+// pod's volumes: it waits half a second after the first one that fails, twice as long
+// after each further one, and two minutes at most.
 func settledFor(p *fact.View) diagnose.Holding {
 	since := fact.Latest(p.Deadline, p.UnchangedSince)
 	return diagnose.Lasted(p, since, fact.UnknownAfter, diagnose.Retry)
@@ -48,6 +46,11 @@ func volumesLeft(p *fact.View) (out []*evidence.Volume) {
 		out = append(out, &p.Volumes[i])
 	}
 	return out
+}
+
+// each reports whether something is so of each volume that is left.
+func each(p *fact.View, is func(v *evidence.Volume) bool) bool {
+	return !slices.ContainsFunc(volumesLeft(p), func(v *evidence.Volume) bool { return !is(v) })
 }
 
 // unmountFails reports whether the kubelet has counted more failed attempts at a volume, and is not seen to delete its files.
@@ -94,8 +97,8 @@ var calledDriver = []diagnose.Fact[string]{
 }
 
 // countedPerDriver says how sure a finding is that rests on such calls.
-const countedPerDriver = "Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
-	"Otherwise inferred: the kubelet counts per driver, not per volume."
+const countedPerDriver = "Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node " +
+	"at the last increase. Otherwise inferred: the kubelet counts per driver, not per volume."
 
 // isReached reports whether the kubelet has called a driver for a volume of the pod, as far as is seen. What is counted for another one belongs
 // to another pod, perhaps one that is gone.
