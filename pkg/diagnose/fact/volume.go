@@ -103,7 +103,7 @@ func PatienceWithVolumes(p *View) time.Duration {
 			return Retries
 		default:
 			if left, since := untried(p); len(left) > 0 && since.Sub(CountedSince(p)) <= evidence.CallsPause {
-				return UntilCounted(p, gaveUp+since.Sub(CountedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
+				return UntilCounted(p, GaveUp+since.Sub(CountedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
 			}
 			return UntilCounted(p, VolumeTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
 		}
@@ -118,11 +118,11 @@ func UntilCounted(p *View, long time.Duration) time.Duration {
 	return min(long+max(0, p.Node.Kubelet.VolumeCallsSince.Sub(p.UnchangedSince)), 2*Retries+max(0, p.Deadline.Sub(p.UnchangedSince)))
 }
 
-// gaveUp is for how long the kubelet has to count no attempt at a volume to have given it up: the
+// GaveUp is for how long the kubelet has to count no attempt at a volume to have given it up: the
 // longest pause between two, as long again for a call that is not answered, which it
 // counts when its two minutes are over (csiTimeout, pkg/volume/csi/csi_plugin.go), and the
 // pause between two readings, because what was counted in the first one may be from before.
-const gaveUp = 2*VolumeRetry + evidence.CallsPause
+const GaveUp = 2*VolumeRetry + evidence.CallsPause
 
 // A MountedVolume is a volume of a CSI driver, and the mount that the driver has made of it.
 type MountedVolume struct {
@@ -145,50 +145,56 @@ type MountedVolume struct {
 //   - One of its threads hangs, but at a volume of another pod, or a program does that unmounts.
 func untried(p *View) (left []MountedVolume, since time.Time) {
 	k := &p.Node.Kubelet
-	if !counted(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
+	if !CountsRead(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !MountedAll(p) || KubeletHangs(p) || Unmounter(p) != nil {
 		return nil, since
 	}
-	since = CountedSince(p)
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
-		m := published(p, v)
-		if m == nil || m.Shared && !v.Inline || v.Driver == "" || v.NoRecord || v.Unregistered || v.Subpaths > 0 || !unpublishes(k, v.Driver) {
+		m := Published(p, v)
+		if m == nil || m.Shared && !v.Inline || v.Driver == "" || v.NoRecord || v.Unregistered || v.Subpaths > 0 ||
+			!CountsCSI(p) || !Unpublishes(p, v.Driver) {
 			return nil, since
 		}
 		left = append(left, MountedVolume{v, m})
-		if last := lastTry(k, v.Driver); last.After(since) {
-			since = last
-		}
 	}
-	return left, since
+	return left, UntriedSince(p)
 }
 
-// counted reports whether it is known what the kubelet counts of its attempts at volumes.
-func counted(p *View) bool {
+// UntriedSince returns since when the kubelet has counted no attempt at a volume of one of the drivers of the pod's volumes.
+func UntriedSince(p *View) time.Time {
+	since := CountedSince(p)
+	for i := range p.Volumes {
+		since = Latest(since, lastTry(&p.Node.Kubelet, p.Volumes[i].Driver))
+	}
+	return since
+}
+
+// CountsRead reports whether it is known what the kubelet counts of its attempts at volumes.
+func CountsRead(p *View) bool {
 	k := &p.Node.Kubelet
 	return !k.VolumeCallsRead.IsZero() && p.Time.Sub(k.VolumeCallsRead) <= evidence.CallsPause
 }
 
-// mountedAll reports whether a container of the pod has been started by the kubelet that is there
+// MountedAll reports whether a container of the pod has been started by the kubelet that is there
 // now: it had mounted all of the pod's volumes before (SyncPod, pkg/kubelet/kubelet.go).
-func mountedAll(p *View) bool {
+func MountedAll(p *View) bool {
 	t := p.Node.Kubelet.Process
 	return !t.Started().IsZero() && p.Kill.Stayed && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Exit != nil && c.Exit.Started.After(t.Probe.Started)
 	})
 }
 
-// kubeletHangs reports whether a thread of the kubelet is blocked, but at a volume of another pod,
+// KubeletHangs reports whether a thread of the kubelet is blocked, but at a volume of another pod,
 // each of which it takes down in a thread of its own.
-func kubeletHangs(p *View) bool {
+func KubeletHangs(p *View) bool {
 	return slices.ContainsFunc(p.Node.Kubelet.Blocked, func(t evidence.Task) bool {
 		elsewhere := t.Probe != nil && strings.Contains(t.Probe.VolumePath, "/pods/") && !strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
 		return t.Unchanged(p.Time) >= LeastStill && !elsewhere
 	})
 }
 
-// published returns the mount that a CSI driver has made of a volume, nil when it is not there.
-func published(p *View, v *evidence.Volume) *evidence.Mount {
+// Published returns the mount that a CSI driver has made of a volume, nil when it is not there.
+func Published(p *View, v *evidence.Volume) *evidence.Mount {
 	i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool {
 		return m.Volume == v.Name && m.Plugin == v.Plugin && !v.Block && strings.HasSuffix(m.Point, "/volumes/"+m.Plugin+"/"+m.Volume+"/mount")
 	})
@@ -198,13 +204,18 @@ func published(p *View, v *evidence.Volume) *evidence.Mount {
 	return &p.Mounts[i]
 }
 
-// unpublishes reports whether the kubelet counts its attempts at CSI volumes, and a driver has
-// ever answered that it has unpublished one.
-func unpublishes(k *evidence.KubeletService, driver string) bool {
-	return slices.ContainsFunc(k.VolumeCalls, func(c evidence.VolumeCall) bool { return c.Method == evidence.VolumeUnmount && c.Plugin == csiPlugin }) &&
-		slices.ContainsFunc(k.VolumeCalls, func(c evidence.VolumeCall) bool {
-			return c.Method == evidence.NodeUnpublish && c.Driver == driver && !c.Failed()
-		})
+// CountsCSI reports whether the kubelet counts its attempts at CSI volumes.
+func CountsCSI(p *View) bool {
+	return slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
+		return c.Method == evidence.VolumeUnmount && c.Plugin == csiPlugin
+	})
+}
+
+// Unpublishes reports whether a driver has ever answered that it has unpublished a volume.
+func Unpublishes(p *View, driver string) bool {
+	return slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
+		return c.Method == evidence.NodeUnpublish && c.Driver == driver && !c.Failed()
+	})
 }
 
 // lastTry returns the time before which the kubelet has counted its last call to a driver to
@@ -225,7 +236,7 @@ func lastTry(k *evidence.KubeletService, driver string) (last time.Time) {
 // long that it does not try any more. What it counts after the last reading is not known.
 func GivenUp(p *View) ([]MountedVolume, time.Time) {
 	left, since := untried(p)
-	if p.Node.Kubelet.VolumeCallsRead.Sub(since) < gaveUp {
+	if p.Node.Kubelet.VolumeCallsRead.Sub(since) < GaveUp {
 		return nil, since
 	}
 	return left, since

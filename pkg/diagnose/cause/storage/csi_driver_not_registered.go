@@ -11,7 +11,6 @@ import (
 var CSIDriverNotRegistered = &diagnose.Rule{
 	Cause:  "CSIDriverNotRegistered",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer: "storage",
 		Title: "the CSI driver of a volume is not registered",
@@ -36,15 +35,6 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Meaning: "The containers have exited, and the kubelet has to call the CSI driver on this node to unpublish the volume. The driver is not " +
 			"there: its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet retries without end, and " +
 			"reports it in its log only.",
-		Evidence: []string{
-			"The volume's directory is still there one minute after the deadline. vol_data.json beside it names the driver.",
-			"The kubelet's directory plugins_registry has no socket of that name.",
-			"Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of that driver " +
-				"(storage_operation_duration_seconds).",
-			"None of these attempts has called the driver (csi_operations_seconds).",
-			"No subPath directory of its volumes is left, which could be what fails.",
-			"A driver whose pod is being replaced comes back within that minute.",
-		},
 		Seen: []string{
 			"The kubelet's plugins_registry has no socket of driver {driver}",
 			"Unmount attempts fail, and none has called {driver}",
@@ -60,41 +50,53 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Avoid: "rm in the pod's directory (deletes its data)",
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Unregistered }),
-	Check: func(p *fact.View) diagnose.Result {
-		if !settled(p) {
-			return diagnose.Result{}
-		}
-		var out []diagnose.Finding
-		names, volumes := drivers(p)
-		for _, d := range names {
+	By: diagnose.By[string]{
+		From: []evidence.Source{evidence.Volumes},
+		Of:   driversLeft,
+		Facts: []diagnose.Fact[string]{
+			{Says: stillThere + " vol_data.json beside it names the driver.", Pod: settledFor},
+			{Says: "A driver whose pod is being replaced comes back within that minute."},
+			{Says: "The kubelet's directory plugins_registry has no socket of that name.", Is: diagnose.If(unregistered)},
+			{Says: "No subPath directory of its volumes is left, which could be what fails.", Is: diagnose.If(noSubpathsOf)},
+			{Says: "No mount of the kubelet's own is left of a block device of its volumes, which could be what fails too.", Is: diagnose.If(allReached),
+				From: []evidence.Source{evidence.Mounts}},
+			{Says: "Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of that driver " +
+				"(storage_operation_duration_seconds).", Is: diagnose.If(allFail), From: []evidence.Source{evidence.Mounts, evidence.VolumeCalls}},
 			// A driver that was called was registered then, and the failure may be in the call.
-			if len(fact.UnpublishCalls(p, d)) == 0 && unregistered(p, d) {
-				o := ofDriver(p, d, volumes[d])
-				f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
-				if o.DriverState == evidence.DriverTerminating {
-					f.Variants = []string{evidence.DriverTerminating}
-				}
-				out = append(out, f)
-			}
-		}
-		return diagnose.Found(out...)
+			{Says: "None of these attempts has called the driver (csi_operations_seconds).", Is: diagnose.If(uncalled),
+				From: []evidence.Source{evidence.VolumeCalls}},
+		},
+		Tell: diagnose.Each(tellUnregistered),
 	},
 }
 
-// unregistered reports whether the kubelet knows no such driver: it has no socket of that
-// name, and attempts at the driver's volumes fail without any call to it. Subpaths that are
-// left, or the kubelet's own mount of a block device, may fail before the driver is looked for.
+// eachOf reports whether something is so of each volume of a driver that is left.
+func eachOf(p *fact.View, driver string, is func(v *evidence.Volume) bool) bool {
+	return each(p, func(v *evidence.Volume) bool { return v.Driver != driver || is(v) })
+}
+
 func unregistered(p *fact.View, driver string) bool {
-	found := false
-	for i := range p.Volumes {
-		v := &p.Volumes[i]
-		if v.Driver != driver {
-			continue
-		}
-		if v.Subpaths > 0 || !v.Unregistered || notReached(p, v) || fact.FailedUnmount(p, v) == nil {
-			return false
-		}
-		found = true
+	return eachOf(p, driver, func(v *evidence.Volume) bool { return v.Unregistered })
+}
+
+func noSubpathsOf(p *fact.View, driver string) bool {
+	return eachOf(p, driver, func(v *evidence.Volume) bool { return v.Subpaths == 0 })
+}
+
+func allReached(p *fact.View, driver string) bool {
+	return eachOf(p, driver, func(v *evidence.Volume) bool { return !notReached(p, v) })
+}
+
+func allFail(p *fact.View, driver string) bool {
+	return eachOf(p, driver, func(v *evidence.Volume) bool { return fact.FailedUnmount(p, v) != nil })
+}
+
+func uncalled(p *fact.View, driver string) bool { return len(fact.UnpublishCalls(p, driver)) == 0 }
+
+func tellUnregistered(p *fact.View, driver string) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: ofDriver(p, driver, volumesOf(p, driver))}
+	if f.Objects.DriverState == evidence.DriverTerminating {
+		f.Variants = []string{evidence.DriverTerminating}
 	}
-	return found
+	return f
 }

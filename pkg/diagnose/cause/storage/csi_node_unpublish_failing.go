@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -48,23 +50,12 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 	By: diagnose.By[string]{
 		From: []evidence.Source{evidence.Volumes},
 		Of:   driversLeft,
-		Facts: []diagnose.Fact[string]{
-			{Says: "The volume's directory is still there one minute after the deadline, and all readings of that minute show the same.", Pod: settledFor},
-			{Says: "The kubelet has had the time to call the driver, which vol_data.json beside that directory names: nothing is mounted inside.",
-				Is: diagnose.If(isReached), From: []evidence.Source{evidence.Mounts}},
-			{Says: "Since the pod reached this stage, the kubelet has counted more failed calls to that driver (csi_operations_seconds).",
-				Is: diagnose.If(unpublishFails), From: []evidence.Source{evidence.VolumeCalls}},
+		Facts: slices.Concat(calledDriver, []diagnose.Fact[string]{
 			{Says: "None of them has timed out, which is CSINodeUnpublishHanging.", Is: diagnose.If(unpublishReturns), From: []evidence.Source{evidence.VolumeCalls}},
-			{Says: "Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
-				"Otherwise inferred: the kubelet counts per driver, not per volume."},
-		},
+			{Says: countedPerDriver},
+		}),
 		Tell: diagnose.Each(tellUnpublishFails),
 	},
-}
-
-func unpublishFails(p *fact.View, driver string) bool {
-	last, _ := unpublish(p, driver)
-	return last != nil
 }
 
 func unpublishReturns(p *fact.View, driver string) bool {

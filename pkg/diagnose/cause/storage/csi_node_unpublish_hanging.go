@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -11,7 +13,6 @@ import (
 var CSINodeUnpublishHanging = &diagnose.Rule{
 	Cause:  "CSINodeUnpublishHanging",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI driver does not unpublish a volume in time",
@@ -21,15 +22,6 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		Meaning: "The containers have exited, and the kubelet calls the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The " +
 			"driver accepts the call and does not respond. It waits for its backend, for a lock, or in the kernel for an unmount. The kubelet " +
 			"gives up after two minutes and calls again, without end. A driver that gives up by itself returns the same error, sooner.",
-		Evidence: []string{
-			"The volume's directory is still there.",
-			"vol_data.json beside that directory names the driver.",
-			"Since the containers exited, the kubelet has counted more calls to that driver that ended with DeadlineExceeded " +
-				"(csi_operations_seconds).",
-			"If the driver does not respond at all, the first such call ends two minutes after the containers have exited.",
-			"Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node at the last increase. " +
-				"Otherwise inferred: the kubelet counts per driver, not per volume.",
-		},
 		Seen: []string{
 			"The kubelet has counted NodeUnpublishVolume calls to {driver} that ended with DeadlineExceeded",
 			"The driver's pod {driverpod} on this node is {driverstate}",
@@ -47,17 +39,22 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		Avoid: "restarting the driver (FUSE mounts may break)",
 	},
 	Recurs: uncounted(ofDrivers),
-	Check: func(p *fact.View) diagnose.Result {
-		if !settled(p) {
-			return diagnose.Result{}
-		}
-		var out []diagnose.Finding
-		names, volumes := drivers(p)
-		for _, d := range names {
-			if _, timedOut := unpublish(p, d); timedOut != nil {
-				out = append(out, diagnose.Finding{Variants: whose(p, timedOut), Confidence: confidence(p, timedOut, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
-			}
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[string]{
+		From: []evidence.Source{evidence.Volumes},
+		Of:   driversLeft,
+		Facts: slices.Concat(calledDriver, []diagnose.Fact[string]{
+			{Says: "At least one of them ended with DeadlineExceeded.", Is: diagnose.If(unpublishTimesOut), From: []evidence.Source{evidence.VolumeCalls}},
+			{Says: "If the driver does not respond at all, the first such call ends two minutes after the containers have exited."},
+			{Says: countedPerDriver},
+		}),
+		Tell: diagnose.Each(tellUnpublishTimesOut),
 	},
+}
+
+func unpublishTimesOut(p *fact.View, driver string) bool { return !unpublishReturns(p, driver) }
+
+func tellUnpublishTimesOut(p *fact.View, driver string) diagnose.Finding {
+	_, timedOut := unpublish(p, driver)
+	of := volumesOf(p, driver)
+	return diagnose.Finding{Variants: whose(p, timedOut), Confidence: confidence(p, timedOut, of), Objects: ofDriver(p, driver, of)}
 }

@@ -19,7 +19,6 @@ import (
 var CSIVolumeRecordLost = &diagnose.Rule{
 	Cause:  "CSIVolumeRecordLost",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes},
 	Doc: diagnose.Doc{
 		Layer: "storage",
 		Title: "the kubelet's record of a CSI volume is lost",
@@ -38,14 +37,6 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 			"file is empty or missing after a power failure, or if the disk was full when it was written. Or files below the pod's directory " +
 			"were deleted by hand. The kubelet then fails before it calls the driver, ten times a second, and counts no attempt. A kubelet that " +
 			"was started since then has forgotten the volume, and tries nothing at all. It reports this in its log only.",
-		Evidence: []string{
-			"The deadline is one minute past, and all readings for one minute show the same.",
-			"The volume is mounted.",
-			"Beside the mount, vol_data.json is missing, or is not JSON. When the kubelet tears down a volume, it removes this file only after " +
-				"the mount.",
-			"Family Unmounted: nothing is mounted, and the volume's directory has been there all that time.",
-			"Inferred if nothing is mounted: the kubelet removes the file just before that directory, which may be left for another reason.",
-		},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"{norecord}",
@@ -75,37 +66,54 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 				"The driver does not learn that the volume is unused. Before another node writes to the volume, make sure that this node has released it.",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if !settled(p) {
-			return diagnose.Result{}
-		}
-		for i := range p.Mounts {
-			m := &p.Mounts[i]
-			if isVolumePoint(m) && recordLost(p, m) {
-				return diagnose.Found(diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}})
-			}
-		}
-		for i := range p.Volumes {
-			v := &p.Volumes[i]
-			mounted := func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }
-			if !v.Block && lost(p, v) && !slices.ContainsFunc(p.Mounts, mounted) {
-				about := diagnose.Objects{Volumes: []string{v.Name}, PodUID: p.RuntimeUID}
-				return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred, Family: unmounted, Objects: about})
-			}
-		}
-		return diagnose.Result{}
+	By: diagnose.By[*evidence.Volume]{
+		From: []evidence.Source{evidence.Volumes},
+		Of:   volumesLeft,
+		Facts: []diagnose.Fact[*evidence.Volume]{
+			{
+				Says: "In the directory of a CSI volume, vol_data.json is missing, or is not JSON. When the kubelet tears down a volume, " +
+					"it removes this file only after the mount.",
+				Is: diagnose.If(hasNoRecord),
+			},
+			{Says: "The deadline is one minute past, and all readings for one minute show the same.", Pod: settledFor},
+			{
+				Says: "Since the pod reached this stage, the kubelet is not known to have counted a failed attempt at the volume " +
+					"(storage_operation_duration_seconds). It does not get that far.",
+				Is: diagnose.If(untried), From: []evidence.Source{evidence.Mounts},
+			},
+			{
+				Says: "The volume is mounted. Or there is no mount at its directory or below it, which is family Unmounted.",
+				Is:   diagnose.If(mountedOrBare), From: []evidence.Source{evidence.Mounts},
+			},
+			{Says: "Family Unmounted: the volume's directory has been there all that time."},
+			{Says: "Inferred if nothing is mounted: the kubelet removes the file just before that directory, which may be left for another reason."},
+		},
+		Tell: tellRecordLost,
 	},
 }
 
 // unmounted is the family of a volume that is not mounted, for example because its mount failed when the pod started.
 const unmounted = "Unmounted"
 
-// recordLost reports whether the kubelet has no record of the volume of a mount.
-func recordLost(p *fact.View, m *evidence.Mount) bool {
-	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && lost(p, &v) })
+func hasNoRecord(_ *fact.View, v *evidence.Volume) bool { return v.NoRecord }
+
+// untried reports whether the kubelet does not get as far as an attempt at a volume.
+func untried(p *fact.View, v *evidence.Volume) bool { return fact.FailedUnmount(p, v) == nil }
+
+// mountedOrBare reports whether a volume is mounted at its directory, or nothing is in it.
+func mountedOrBare(p *fact.View, v *evidence.Volume) bool {
+	own, in := mountsOf(p, v)
+	return own != nil || in == nil
 }
 
-// lost reports whether the kubelet has no record of a volume, and does not get as far as an attempt at it.
-func lost(p *fact.View, v *evidence.Volume) bool {
-	return v.NoRecord && fact.FailedUnmount(p, v) == nil
+// tellRecordLost tells of one volume: if possible, of one that is mounted.
+func tellRecordLost(p *fact.View, found []*evidence.Volume) []diagnose.Finding {
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if isVolumePoint(m) && slices.ContainsFunc(found, func(v *evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin }) {
+			return []diagnose.Finding{{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}}
+		}
+	}
+	about := diagnose.Objects{Volumes: []string{found[0].Name}, PodUID: p.RuntimeUID}
+	return []diagnose.Finding{{Confidence: diagnose.Inferred, Family: unmounted, Objects: about}}
 }

@@ -13,7 +13,6 @@ import (
 var SubPathCleanupFailed = &diagnose.Rule{
 	Cause:  "SubPathCleanupFailed",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "the kubelet cannot remove the subPath directories of a volume",
@@ -25,15 +24,6 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		Meaning: "For each volumeMount with a subPath, the kubelet makes a bind mount below the pod's directory volume-subpaths. It has to remove " +
 			"all of them before it tears down the volume. That fails again and again: the mount points to a FUSE or NFS file that is gone, or " +
 			"its directory is not empty. The kubelet reports it in its log only.",
-		Evidence: []string{
-			"Directories are left below the pod's volume-subpaths one minute after the deadline.",
-			"Since the pod reached this stage, the kubelet has counted more failed attempts at volumes (storage_operation_duration_seconds, " +
-				"operation volume_unmount).",
-			"Proved if no other pod's volumes were being torn down on the node at the last increase. Otherwise inferred.",
-			"Not reported if the attempts may fail at another volume of the pod.",
-			"Not reported if the attempts may fail at another pod's volume, and no directory of this volume shows its plugin.",
-			"Not reported if a CSI driver was called: that comes after the subPath directories.",
-		},
 		Seen: []string{
 			"Directories of {volumes} are left below the pod's volume-subpaths",
 			"The kubelet has counted new failed unmount attempts",
@@ -49,34 +39,54 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		Avoid: "rm or mv in volume-subpaths (may hold data)",
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Subpaths > 0 }),
-	Check: func(p *fact.View) diagnose.Result {
-		if !settled(p) {
-			return diagnose.Result{}
-		}
-		var volumes []string
-		var last *evidence.VolumeCall
-		for i := range p.Volumes {
-			v := &p.Volumes[i]
-			if c := fact.FailedUnmount(p, v); c != nil && v.Subpaths > 0 && !otherwise(p, v) {
-				volumes = append(volumes, v.Name)
-				last = c
-			}
-		}
-		if volumes == nil {
-			return diagnose.Result{}
-		}
-		return diagnose.Found(diagnose.Finding{Confidence: confidence(p, last, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes, PodUID: p.RuntimeUID}})
+	By: diagnose.By[*evidence.Volume]{
+		From: []evidence.Source{evidence.Volumes},
+		Of:   volumesLeft,
+		Facts: []diagnose.Fact[*evidence.Volume]{
+			{Says: "Directories of the volume are left below the pod's volume-subpaths.", Is: diagnose.If(hasSubpaths)},
+			{Says: "They are left one minute after the deadline, and all readings of that minute show the same.", Pod: settledFor},
+			{
+				Says: "Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of its plugin " +
+					"(storage_operation_duration_seconds, operation volume_unmount). If no directory of the volume shows its plugin, attempts at " +
+					"any volumes count that cannot be another pod's.",
+				Is: diagnose.If(unmountFails), From: []evidence.Source{evidence.Mounts, evidence.VolumeCalls},
+			},
+			{
+				Says: "These attempts cannot fail at another volume of the pod: a directory of this volume shows its plugin, or none of the others' plugins " +
+					"has failed.",
+				Is: diagnose.If(noOtherFails), From: []evidence.Source{evidence.Mounts, evidence.VolumeCalls},
+			},
+			{
+				Says: "If a CSI driver has the volume, the kubelet has counted no failed call to it. It calls the driver only when the subPath " +
+					"directories are gone.",
+				Is: diagnose.If(driverUnfailed), From: []evidence.Source{evidence.VolumeCalls},
+			},
+			{Says: "Proved if no other pod's volumes were being torn down on the node at the last increase. Otherwise inferred."},
+		},
+		Tell: tellSubpaths,
 	},
 }
 
-// otherwise reports whether the failed attempts may be those at another volume of the pod,
-// or get further than the subpaths, which come first. The kubelet counts attempts by plugin,
-// and calls a CSI driver only when the subpaths are gone.
-func otherwise(p *fact.View, v *evidence.Volume) bool {
-	if v.Driver != "" {
-		return fact.FailedCall(p, v.Driver) != nil
-	}
-	return v.Plugin == "" && slices.ContainsFunc(p.Volumes, func(o evidence.Volume) bool {
+func hasSubpaths(_ *fact.View, v *evidence.Volume) bool { return v.Subpaths > 0 }
+
+// noOtherFails reports whether the failed attempts are not those at another volume of the pod. The kubelet counts attempts by plugin.
+func noOtherFails(p *fact.View, v *evidence.Volume) bool {
+	return v.Plugin != "" || v.Driver != "" || !slices.ContainsFunc(p.Volumes, func(o evidence.Volume) bool {
 		return o.Plugin != "" && fact.FailedUnmount(p, &o) != nil
 	})
+}
+
+// driverUnfailed reports whether the failed attempts do not get further than the subpaths, which come first.
+func driverUnfailed(p *fact.View, v *evidence.Volume) bool {
+	return v.Driver == "" || fact.FailedCall(p, v.Driver) == nil
+}
+
+// tellSubpaths tells of all volumes together.
+func tellSubpaths(p *fact.View, found []*evidence.Volume) []diagnose.Finding {
+	var volumes []string
+	for _, v := range found {
+		volumes = append(volumes, v.Name)
+	}
+	last := fact.FailedUnmount(p, found[len(found)-1])
+	return []diagnose.Finding{{Confidence: confidence(p, last, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes, PodUID: p.RuntimeUID}}}
 }

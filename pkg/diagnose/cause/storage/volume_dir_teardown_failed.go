@@ -13,7 +13,6 @@ import (
 var VolumeDirTeardownFailed = &diagnose.Rule{
 	Cause:  "VolumeDirTeardownFailed",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "the kubelet cannot remove the directory of a volume",
@@ -32,15 +31,6 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have exited, the kubelet deletes what " +
 			"is inside and then the directory. That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the " +
 			"node's file system is read-only. The kubelet reports it in its log only.",
-		Evidence: []string{
-			"The volume's directory is still there one minute after the deadline.",
-			"Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of its plugin " +
-				"(storage_operation_duration_seconds, operation volume_unmount).",
-			"Proved if the mount table shows a mount inside the directory.",
-			"Also proved if only this volume of the plugin is left, and the node was tearing down no other pod's volumes at the last increase. " +
-				"Otherwise inferred.",
-			"Not reported while the kubelet is seen to delete files there.",
-		},
 		Seen: []string{
 			"The {innertype} mount inside is at {innerpoint}",
 			"The kubelet has counted new failed unmount attempts (plugin {plugin})",
@@ -83,46 +73,68 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		}},
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return !v.Block && v.Driver == "" && v.Subpaths == 0 }),
-	Check: func(p *fact.View) diagnose.Result {
-		if !settled(p) {
-			return diagnose.Result{}
-		}
-		var failing []*evidence.Volume
-		for i := range p.Volumes {
-			v := &p.Volumes[i]
-			if v.Block || v.Plugin == "" || v.Driver != "" || v.Plugin == "kubernetes.io~csi" || v.Subpaths > 0 || fact.FailedUnmount(p, v) == nil {
-				continue
-			}
-			mounted, in := mountsOf(p, v)
-			if mounted != nil {
-				continue
-			}
-			if in != nil {
-				o := diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/"), Inner: diagnose.MountOf(p, in), Mount: directory(in)}
-				return diagnose.Found(diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: o})
-			}
-			failing = append(failing, v)
-		}
-		if len(failing) == 0 {
-			return diagnose.Result{}
-		}
-		last := fact.FailedUnmount(p, failing[0])
-		f := diagnose.Finding{Variants: whose(p, last), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
-		for _, v := range failing {
-			if v.Plugin == failing[0].Plugin {
-				f.Objects.Volumes = append(f.Objects.Volumes, v.Name)
-			}
-		}
-		if len(f.Objects.Volumes) > 1 {
-			// The kubelet counts by plugin, and may still be at work in the others.
-			f.Variants = append(f.Variants, oneOf)
-		}
-		if len(f.Objects.Volumes) == 1 && !plainDirectory(failing[0].Plugin) {
-			f.Family = mountLost
-		}
-		f.Confidence = confidence(p, last, f.Objects.Volumes)
-		return diagnose.Found(f)
+	By: diagnose.By[*evidence.Volume]{
+		From: []evidence.Source{evidence.Volumes},
+		Of:   volumesLeft,
+		Facts: []diagnose.Fact[*evidence.Volume]{
+			{Says: "The volume is no block device.", Is: diagnose.If(isNoDevice)},
+			{Says: "Its directory is below that of a plugin other than CSI: the kubelet removes it itself.", Is: diagnose.If(isOwn)},
+			{Says: "No subPath directory of the volume is left. The kubelet removes those first.", Is: diagnose.If(noSubpaths)},
+			{Says: stillThere, Pod: settledFor},
+			{
+				Says: "Since the pod reached this stage, the kubelet has counted more failed attempts at volumes of its plugin " +
+					"(storage_operation_duration_seconds, operation volume_unmount). It is not seen to delete files there.",
+				Is: diagnose.If(unmountFails), From: []evidence.Source{evidence.Mounts, evidence.VolumeCalls},
+			},
+			{Says: "Nothing is mounted at the directory itself.", Is: diagnose.If(isUnmounted), From: []evidence.Source{evidence.Mounts}},
+			{Says: "Proved if the mount table shows a mount inside the directory."},
+			{Says: "Also proved if only this volume of the plugin is left, and the node was tearing down no other pod's volumes at the last increase. " +
+				"Otherwise inferred."},
+		},
+		Tell: tellTeardown,
 	},
+}
+
+func isNoDevice(_ *fact.View, v *evidence.Volume) bool { return !v.Block }
+
+// isOwn reports whether the kubelet has to remove the directory of a volume itself, as far as it is known whose it is.
+func isOwn(_ *fact.View, v *evidence.Volume) bool {
+	return v.Plugin != "" && v.Plugin != "kubernetes.io~csi" && v.Driver == ""
+}
+
+func noSubpaths(_ *fact.View, v *evidence.Volume) bool { return v.Subpaths == 0 }
+
+func isUnmounted(p *fact.View, v *evidence.Volume) bool {
+	own, _ := mountsOf(p, v)
+	return own == nil
+}
+
+// tellTeardown tells of the first volume with a mount inside, which is certain; else of those of the first plugin, because the kubelet counts
+// by plugin.
+func tellTeardown(p *fact.View, found []*evidence.Volume) []diagnose.Finding {
+	for _, v := range found {
+		if _, in := mountsOf(p, v); in != nil {
+			o := diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/"), Inner: diagnose.MountOf(p, in), Mount: directory(in)}
+			return []diagnose.Finding{{Family: inside, Confidence: diagnose.Proved, Objects: o}}
+		}
+	}
+	first := found[0]
+	last := fact.FailedUnmount(p, first)
+	f := diagnose.Finding{Variants: whose(p, last), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(first.Plugin, "~", "/")}}
+	for _, v := range found {
+		if v.Plugin == first.Plugin {
+			f.Objects.Volumes = append(f.Objects.Volumes, v.Name)
+		}
+	}
+	if len(f.Objects.Volumes) > 1 {
+		// The kubelet counts by plugin, and may still be at work in the others.
+		f.Variants = append(f.Variants, oneOf)
+	}
+	if len(f.Objects.Volumes) == 1 && !plainDirectory(first.Plugin) {
+		f.Family = mountLost
+	}
+	f.Confidence = confidence(p, last, f.Objects.Volumes)
+	return []diagnose.Finding{f}
 }
 
 // mountLost is the family of a volume that is mounted where the kubelet has to remove a directory.

@@ -19,7 +19,6 @@ import (
 var VolumeLeftMounted = &diagnose.Rule{
 	Cause:  "VolumeLeftMounted",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Kubelet, evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI volume is still mounted; the kubelet no longer retries",
@@ -34,18 +33,6 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"directory without mountPropagation: Bidirectional. Then this happens each time. Perhaps the volume was mounted there twice, or the " +
 			"driver unmounts later, or does not notice that it cannot. The kubelet takes the volume for unmounted. It does not call again and " +
 			"sends no Event. The pod waits until nothing is mounted in its directory.",
-		Evidence: []string{
-			"Only CSI volumes of the pod are left. Each is mounted, and has the kubelet's record (vol_data.json).",
-			"For five minutes at this stage of the pod, the kubelet has counted no NodeUnpublishVolume call to their drivers " +
-				"(csi_operations_seconds).",
-			"In that time, it has counted no failed attempt at one of their volumes either (storage_operation_duration_seconds).",
-			"A kubelet that still tries does so every two minutes, and a call without a response ends after two.",
-			"Earlier calls to the drivers have succeeded.",
-			"The kubelet has started a container of the pod itself. It is healthy, and the API server hears from it.",
-			"No thread of the kubelet hangs, except at another pod's volume.",
-			"Inferred: the kubelet does not count which volume a call was about.",
-			"Not reported if a PersistentVolume of the same name is mounted for another pod of the node: an operation for that one comes first.",
-		},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"NodeUnpublishVolume calls to {driver} have succeeded before",
@@ -64,26 +51,113 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"If unsure, wait",
 		Avoid: "umount -l (only hides the use; data at risk)",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if !settled(p) || !p.ContainersEnded() {
-			return diagnose.Result{}
-		}
-		var out []diagnose.Finding
-		left, since := fact.GivenUp(p)
-		for _, l := range left {
-			if toldBusy(p, l.Volume.Name) {
-				continue
-			}
-			o := ofDriver(p, l.Volume.Driver, []string{l.Volume.Name})
-			o.Mount, o.Since = diagnose.MountOf(p, l.Mount), since
-			out = append(out, diagnose.Finding{Confidence: diagnose.Inferred, Objects: o})
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[*evidence.Volume]{
+		From: []evidence.Source{evidence.Volumes},
+		Of:   volumesLeft,
+		Facts: []diagnose.Fact[*evidence.Volume]{
+			{Says: stillThere, Pod: settledFor},
+			{Says: "All containers of the pod have ended.", Pod: diagnose.IfPod(containersEnded)},
+			{Says: "Only CSI volumes of the pod are left, and their drivers are known.", Pod: diagnose.IfPod(onlyOfDrivers)},
+			{Says: "Each has the kubelet's record (vol_data.json).", Pod: diagnose.IfPod(allRecorded)},
+			{Says: "No subPath directory of them is left.", Pod: diagnose.IfPod(noSubpathsLeft)},
+			{Says: "The kubelet's directory plugins_registry has a socket of each driver.", Pod: diagnose.IfPod(allRegistered)},
+			{Says: "Each is mounted.", Pod: diagnose.IfPod(allPublished), From: []evidence.Source{evidence.Mounts}},
+			{Says: "No PersistentVolume of the same name is mounted for another pod of the node: an operation for that one comes first.",
+				Pod: diagnose.IfPod(noneShared), From: []evidence.Source{evidence.Mounts}},
+			{Says: "The kubelet has started a container of the pod itself, and has not been restarted since.", Pod: diagnose.IfPod(fact.MountedAll),
+				From: []evidence.Source{evidence.Kubelet}},
+			{Says: "The kubelet is healthy.", Pod: diagnose.IfPod(kubeletHealthy), From: []evidence.Source{evidence.Kubelet}},
+			{Says: "The API server hears from it.", Pod: diagnose.IfPod(kubeletHeard)},
+			{Says: "No thread of the kubelet hangs, except at another pod's volume.", Pod: diagnose.IfPod(kubeletMoves),
+				From: []evidence.Source{evidence.Kubelet}},
+			{Says: "No program hangs while it unmounts a volume of the pod.", Pod: diagnose.IfPod(unmountersMove)},
+			{Says: "The kubelet counts its attempts at CSI volumes (storage_operation_duration_seconds, operation volume_unmount).",
+				Pod: diagnose.IfPod(fact.CountsCSI), From: []evidence.Source{evidence.VolumeCalls}},
+			{Says: "Earlier NodeUnpublishVolume calls to the drivers have succeeded (csi_operations_seconds).", Pod: diagnose.IfPod(allUnpublish),
+				From: []evidence.Source{evidence.VolumeCalls}},
+			{Says: "These counts have been read within the last thirty seconds.", Pod: countsRead, From: []evidence.Source{evidence.VolumeCalls}},
+			{
+				Says: "For five minutes at this stage of the pod, the kubelet has counted no attempt at these volumes: no NodeUnpublishVolume call " +
+					"to their drivers, and no failed attempt at one of their volumes.",
+				Pod: untriedForLong, From: []evidence.Source{evidence.VolumeCalls},
+			},
+			{Says: "A kubelet that still tries does so every two minutes, and a call without a response ends after two."},
+			{Says: "Nothing is found that keeps the volume in use (VolumeUnmountBusy).", Is: diagnose.If(notToldBusy)},
+			{Says: "Inferred: the kubelet does not count which volume a call was about."},
+		},
+		Tell: diagnose.Each(tellLeftMounted),
 	},
 }
 
-// toldBusy reports whether VolumeUnmountBusy reports a volume.
-func toldBusy(p *fact.View, volume string) bool {
-	return !fact.Missing(p, evidence.Holders) && slices.ContainsFunc(keptBusy(p),
-		func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, volume) })
+func containersEnded(p *fact.View) bool { return p.ContainersEnded() }
+
+func onlyOfDrivers(p *fact.View) bool { return each(p, ofDrivers) }
+
+func allRecorded(p *fact.View) bool {
+	return each(p, func(v *evidence.Volume) bool { return !v.NoRecord })
+}
+
+func noSubpathsLeft(p *fact.View) bool {
+	return each(p, func(v *evidence.Volume) bool { return v.Subpaths == 0 })
+}
+
+func allRegistered(p *fact.View) bool {
+	return each(p, func(v *evidence.Volume) bool { return !v.Unregistered })
+}
+
+func allPublished(p *fact.View) bool {
+	return each(p, func(v *evidence.Volume) bool { return fact.Published(p, v) != nil })
+}
+
+// noneShared reports whether no other pod of the node has one of the volumes. One that stands in the pod's specification is its own.
+func noneShared(p *fact.View) bool {
+	return each(p, func(v *evidence.Volume) bool {
+		m := fact.Published(p, v)
+		return m != nil && (v.Inline || !m.Shared)
+	})
+}
+
+func kubeletHealthy(p *fact.View) bool { return p.Node.Kubelet.Health == fact.KubeletHealthy }
+
+func kubeletHeard(p *fact.View) bool { return !p.Node.Ready.Unheard() }
+
+func kubeletMoves(p *fact.View) bool { return !fact.KubeletHangs(p) }
+
+func unmountersMove(p *fact.View) bool { return fact.Unmounter(p) == nil }
+
+func allUnpublish(p *fact.View) bool {
+	return each(p, func(v *evidence.Volume) bool { return fact.Unpublishes(p, v.Driver) })
+}
+
+func countsRead(p *fact.View) diagnose.Holding {
+	if !fact.CountsRead(p) {
+		return diagnose.NotRead(evidence.VolumeCalls)
+	}
+	return diagnose.Is(true)
+}
+
+// untriedForLong answers whether the kubelet has counted no attempt for so long that it does not try any more. An attempt, which may be at another
+// pod's volume, and a gap between two readings of its counts start that time again: this is waited for only once.
+func untriedForLong(p *fact.View) diagnose.Holding {
+	read, since := p.Node.Kubelet.VolumeCallsRead, fact.UntriedSince(p)
+	if read.IsZero() {
+		return diagnose.NotRead(evidence.VolumeCalls)
+	}
+	h := diagnose.LastedFor(p, read.Sub(since), fact.GaveUp, diagnose.Retry)
+	if !h.Yes() && since.Sub(fact.Latest(p.UnchangedSince, p.Deadline)) > evidence.CallsPause {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
+	}
+	return h
+}
+
+// notToldBusy reports whether VolumeUnmountBusy does not report a volume, as far as could be looked.
+func notToldBusy(p *fact.View, v *evidence.Volume) bool {
+	return fact.Missing(p, evidence.Holders) || !slices.ContainsFunc(keptBusy(p),
+		func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, v.Name) })
+}
+
+func tellLeftMounted(p *fact.View, v *evidence.Volume) diagnose.Finding {
+	o := ofDriver(p, v.Driver, []string{v.Name})
+	o.Mount, o.Since = diagnose.MountOf(p, fact.Published(p, v)), fact.UntriedSince(p)
+	return diagnose.Finding{Confidence: diagnose.Inferred, Objects: o}
 }

@@ -26,18 +26,35 @@ func uncounted(kind func(v *evidence.Volume) bool) func(*fact.View) (time.Durati
 // ofDrivers is the kind of volume that a CSI driver has to unpublish.
 func ofDrivers(v *evidence.Volume) bool { return v.Driver != "" }
 
-// settled reports whether the kubelet has had the time for several attempts at the
+// settled is settledFor for a rule that is not a list of facts.
+func settled(p *fact.View) bool { return settledFor(p).Yes() }
+
+// stillThere is the line of settledFor.
+const stillThere = "The volume's directory is still there one minute after the deadline, and all readings of that minute show the same."
+
+// settledFor answers whether the kubelet has had the time for several attempts at the
 // pod's volumes: it waits half a second after the first one that fails, twice as long
 // after each further one, and two minutes at most.
-func settled(p *fact.View) bool {
-	return p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter
-}
-
-// settledFor is settled as a fact: not yet before that.
 func settledFor(p *fact.View) diagnose.Holding {
 	since := fact.Latest(p.Deadline, p.UnchangedSince)
 	return diagnose.Lasted(p, since, fact.UnknownAfter, diagnose.Retry)
 }
+
+// volumesLeft returns the pod's volumes that are left.
+func volumesLeft(p *fact.View) (out []*evidence.Volume) {
+	for i := range p.Volumes {
+		out = append(out, &p.Volumes[i])
+	}
+	return out
+}
+
+// each reports whether something is so of each volume that is left.
+func each(p *fact.View, is func(v *evidence.Volume) bool) bool {
+	return !slices.ContainsFunc(volumesLeft(p), func(v *evidence.Volume) bool { return !is(v) })
+}
+
+// unmountFails reports whether the kubelet has counted more failed attempts at a volume, and is not seen to delete its files.
+func unmountFails(p *fact.View, v *evidence.Volume) bool { return fact.FailedUnmount(p, v) != nil }
 
 // driversLeft returns the CSI drivers of the pod's volumes that are left.
 func driversLeft(p *fact.View) (out []string) {
@@ -59,10 +76,41 @@ func volumesOf(p *fact.View, driver string) (out []string) {
 	return out
 }
 
+// calledDriver are the facts of a CSI driver that the kubelet calls to unpublish a volume, and whose calls fail.
+var calledDriver = []diagnose.Fact[string]{
+	{Says: stillThere, Pod: settledFor},
+	{Says: "vol_data.json beside that directory names the driver."},
+	{
+		Says: "At least one volume of the driver is no block device, or the kubelet's own mount of that device is gone. " +
+			"The kubelet calls the driver only after that.",
+		Is: diagnose.If(isReached), From: []evidence.Source{evidence.Mounts},
+	},
+	{
+		Says: "Since the pod reached this stage, the kubelet has counted more failed NodeUnpublishVolume calls to that driver (csi_operations_seconds).",
+		Is:   diagnose.If(callFails), From: []evidence.Source{evidence.VolumeCalls},
+	},
+	{
+		Says: "None of its calls to that driver has succeeded since the last one that failed. Otherwise the failure was another pod's, or is over.",
+		Is:   diagnose.If(noneSucceeds), From: []evidence.Source{evidence.VolumeCalls},
+	},
+	{Says: "If some of the failed calls are certain to be this pod's, those that may be another pod's do not count."},
+}
+
+// countedPerDriver says how sure a finding is that rests on such calls.
+const countedPerDriver = "Proved if one volume of the driver is left, and no other pod's volumes were being torn down on the node " +
+	"at the last increase. Otherwise inferred: the kubelet counts per driver, not per volume."
+
 // isReached reports whether the kubelet has called a driver for a volume of the pod, as far as is seen. What is counted for another one belongs
 // to another pod, perhaps one that is gone.
 func isReached(p *fact.View, driver string) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Driver == driver && !notReached(p, &v) })
+}
+
+func callFails(p *fact.View, driver string) bool { return fact.FailedCall(p, driver) != nil }
+
+func noneSucceeds(p *fact.View, driver string) bool {
+	last, _ := unpublish(p, driver)
+	return last != nil
 }
 
 // confidence returns that of a finding that rests on what the kubelet counts for all volumes
@@ -99,24 +147,6 @@ func whose(p *fact.View, c *evidence.VolumeCall) []string {
 		return nil
 	}
 	return []string{others}
-}
-
-// drivers returns the CSI drivers of the pod's volumes that are left, and the names of the
-// volumes of each. A driver that the kubelet has not called for a volume of the pod yet is
-// left out: what is counted for it belongs to another pod, perhaps one that is gone.
-func drivers(p *fact.View) (names []string, volumes map[string][]string) {
-	volumes = make(map[string][]string)
-	for i := range p.Volumes {
-		v := &p.Volumes[i]
-		if v.Driver == "" {
-			continue
-		}
-		if !slices.Contains(names, v.Driver) && !notReached(p, v) {
-			names = append(names, v.Driver)
-		}
-		volumes[v.Driver] = append(volumes[v.Driver], v.Name)
-	}
-	return names, volumes
 }
 
 // ofDriver describes the volumes of a driver, and the driver.
