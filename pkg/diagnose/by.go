@@ -223,28 +223,24 @@ func (b By[T]) look(p *fact.View) (out looked) {
 		out.blind = true
 		return out
 	}
+	// What is asked of the pod first spares it to list candidates.
+	first, all := 0, tally{}
+	for ; first < len(b.Facts) && b.Facts[first].Is == nil; first++ {
+		if !all.add(p, b.Facts[first].ask(p, *new(T))) {
+			return out
+		}
+	}
 	var found []T
 next:
 	for _, t := range b.candidates(p) {
-		var open []Open
-		var unread []evidence.Source
-		for i := range b.Facts {
-			switch h := b.Facts[i].ask(p, t); h.answer {
-			case yes:
-			case no:
+		sum := all
+		for i := range b.Facts[first:] {
+			if !sum.add(p, b.Facts[first+i].ask(p, t)) {
 				continue next
-			case notYet:
-				open = append(open, h.open)
-			default:
-				if h.source == "" {
-					open = append(open, Seen(p, Unread))
-				} else {
-					unread = append(unread, h.source)
-				}
 			}
 		}
-		out.lack(unread...)
-		if out.open = append(out.open, open...); len(open)+len(unread) == 0 {
+		out.lack(sum.unread...)
+		if out.open = append(out.open, sum.open...); len(sum.open)+len(sum.unread) == 0 {
 			found = append(found, t)
 		}
 	}
@@ -252,6 +248,27 @@ next:
 		out.found = b.Tell(p, found)
 	}
 	return out
+}
+
+// A tally is what the answers about a candidate leave open.
+type tally struct {
+	open   []Open
+	unread []evidence.Source
+}
+
+// add adds an answer, and reports whether the candidate may still be guilty.
+func (s *tally) add(p *fact.View, h Holding) bool {
+	switch {
+	case h.answer == no:
+		return false
+	case h.answer == notYet:
+		s.open = append(slices.Clip(s.open), h.open)
+	case h.answer == notRead && h.source != "":
+		s.unread = append(slices.Clip(s.unread), h.source)
+	case h.answer == notRead:
+		s.open = append(slices.Clip(s.open), Seen(p, Unread))
+	}
+	return true
 }
 
 func (b By[T]) candidates(p *fact.View) []T {

@@ -54,7 +54,7 @@ func fixtureNamed(t *testing.T, name string) *evidence.Pod {
 	return readFixture(t, filepath.Join("testdata", name+".txtar")).evidence
 }
 
-func readFixture(t *testing.T, path string) fixture {
+func readFixture(t testing.TB, path string) fixture {
 	t.Helper()
 	a, err := txtar.ParseFile(path)
 	if err != nil {
