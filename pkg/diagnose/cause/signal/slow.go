@@ -27,7 +27,7 @@ func slow(p *fact.View) []fact.FirstProcess {
 	}
 	return slices.DeleteFunc(fact.Sent(p), func(fp fact.FirstProcess) bool {
 		program := asked(p, fp)
-		return !fact.Settled(p, fp.Leader) && !fp.HandlersKept() || !hadItsTurn(p, fp.Container) ||
+		return !fact.Settled(p, fp.Leader) && !fp.HandlersKept() || !hadItsTurn(p, fp) ||
 			!took(fp) || !took(program) && !program.HadHandler(fp.Container.StopSignal) || heldUp(p, fp) || trapTold(p, fp)
 	})
 }
@@ -120,13 +120,14 @@ func forHalf(p *fact.View, since time.Time) bool {
 	return !since.IsZero() && p.Time.Sub(since) >= max(fact.Grace(p)/2, fact.LeastStill)
 }
 
-// hadItsTurn reports whether a container was asked to stop when the deletion began.
+// hadItsTurn reports whether a container of a pod that is gone was asked to stop when the deletion began.
 // A sidecar is stopped after the containers of the app, and after the sidecars that
 // follow it in the specification. It has two seconds left if they have used up the
 // grace period (minimumGracePeriodInSeconds and terminationOrdering,
 // pkg/kubelet/kuberuntime).
-func hadItsTurn(p *fact.View, c *evidence.Container) bool {
-	if c.Kind != evidence.Sidecar {
+func hadItsTurn(p *fact.View, fp fact.FirstProcess) bool {
+	c := fp.Container
+	if !p.Gone || c.Kind != evidence.Sidecar {
 		return true
 	}
 	behind := false
