@@ -261,23 +261,6 @@ func tell(p *fact.View, fp fact.FirstProcess, why fact.Reception, variants ...st
 	return f
 }
 
-// unheard returns one finding for each first process that receives its stop signal in the given way, and that matches, with the
-// variants that this gives.
-func unheard(p *fact.View, why fact.Reception, matches func(fact.FirstProcess) (variants []string, ok bool)) []diagnose.Finding {
-	var out []diagnose.Finding
-	for _, fp := range fact.Signalled(p) {
-		if p.Gone && !hadItsTurn(p, fp) || fp.Receives(fp.Container.StopSignal) != why || fp.Mismatched() {
-			continue // the containers before it may have used up the grace period
-		}
-		if variants, ok := matches(fp); ok {
-			f := diagnose.About(p, fp, confidence(p, fp.Leader, why))
-			f.Variants = append(f.Variants, variants...)
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
 // variantsOf returns the variant of a role, as far as a cause has one, and that of another stop signal than SIGTERM.
 func variantsOf(fp fact.FirstProcess, role string) []string {
 	var out []string
