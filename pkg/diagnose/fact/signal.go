@@ -154,17 +154,6 @@ func (fp FirstProcess) MayHandleAnother(child *evidence.Task) bool {
 	return (fp.Leader.Comm == rewrites || fp.Runs(rewrites)) && child.Caught&asking != 0
 }
 
-// Mismatched reports whether the stop signal is not SIGTERM and reaches nothing,
-// while the process has a handler for another signal that asks programs to end.
-func (fp FirstProcess) Mismatched() bool {
-	sig := fp.Container.StopSignal
-	if sig == evidence.SIGTERM || fp.HandledInstead() == 0 {
-		return false
-	}
-	r := fp.Receives(sig)
-	return r == Dropped || r == Ignored
-}
-
 // HandledInstead returns the signal that asks programs to end and that the
 // process has a handler for, 0 for none. Of a shell only a trap for SIGTERM counts,
 // because it has handlers for the others that end nothing; and not while it runs a
