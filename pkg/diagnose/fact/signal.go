@@ -197,46 +197,23 @@ func Below(p *View, t *evidence.Task) (out []*evidence.Task) {
 	return out
 }
 
-// A Deaf is a process that a small init hands its signals to and that does not
-// act on them.
-type Deaf struct {
-	Child *evidence.Task
-	// Why is Ignored; Blocked; or Caught, by a shell that puts its trap off until
-	// the program in its Foreground has ended, which may be Piped.
-	Why        Reception
-	Foreground *evidence.Task
-	Piped      bool
-}
-
-// DeafChild returns the child of a forwarding init that does not act on the stop
-// signal, nil when there is none.
-func (fp FirstProcess) DeafChild(p *View) *Deaf {
-	t := fp.ForwardsTo()
-	if t == nil || !Settled(p, t) || fp.Receives(fp.Container.StopSignal) != Caught {
-		return nil
+// DeafChild reports whether the child of a forwarding init does not act on the stop signal: it ignores it, leaves it pending, or is a shell
+// that puts its trap off until the program in its foreground has ended. One that handles the signal may have been sent it with its group, as by
+// dumb-init, and tini -g, and need some time.
+func (fp FirstProcess) DeafChild(p *View) bool {
+	t, sig := fp.ForwardsTo(), fp.Container.StopSignal
+	if t == nil || !Settled(p, t) || fp.Receives(sig) != Caught {
+		return false
 	}
 	child := Assemble(p, fp.Container, t)
-	sig := fp.Container.StopSignal
-	d := &Deaf{Child: t, Why: child.Receives(sig)}
-	switch d.Why {
+	switch child.Receives(sig) {
 	case Ignored:
-		if fp.MayHandleAnother(t) || HeardBelow(p, t, sig) {
-			return nil
-		}
-		return d
+		return !fp.MayHandleAnother(t) && !HeardBelow(p, t, sig)
 	case Blocked:
-		if child.LeavesPending(p, sig) {
-			return d
-		}
+		return child.LeavesPending(p, sig)
 	case Caught:
-		// One that handles the signal may have been sent it with its group, as by
-		// dumb-init, and tini -g, and need some time.
-		if d.Foreground, _ = child.Foreground(p); d.Foreground != nil && !d.Foreground.Caught.Has(sig) {
-			if program, role := child.Main(p); role == Piped {
-				d.Foreground, d.Piped = program, true
-			}
-			return d
-		}
+		front, _ := child.Foreground(p)
+		return front != nil && !front.Caught.Has(sig)
 	}
-	return nil
+	return false
 }

@@ -52,7 +52,7 @@ func asked(p *fact.View, fp fact.FirstProcess) fact.FirstProcess {
 // (ShellPID1TrapDeferred, ChildIgnoresForwardedSignal).
 func trapTold(p *fact.View, fp fact.FirstProcess) bool {
 	if fp.ForwardsTo() != nil {
-		return fp.DeafChild(p) != nil
+		return fp.DeafChild(p)
 	}
 	child, _ := fp.Foreground(p)
 	return child != nil && fp.MayPutTrapOff(p)
