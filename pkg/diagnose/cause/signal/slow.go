@@ -116,65 +116,6 @@ func hangsNowhere(p *fact.View, fp fact.FirstProcess) bool {
 	})
 }
 
-// slowSources are the sources for what happened to the signal, and the kubelet's Events.
-var slowSources = append(slices.Clone(fact.SignalSources), evidence.Events)
-
-// slow returns the first processes that have taken their stop signal, as far as
-// can be seen, and have not exited within the grace period.
-func slow(p *fact.View) []fact.FirstProcess {
-	// A grace period of 0 is that of a force delete. A process that was seen alive
-	// long after the deadline was not killed by the SIGKILL of the deadline.
-	if fact.Grace(p) < fact.LeastStill || p.Overdue() >= fact.KillLatency {
-		return nil
-	}
-	// A runtime that could not send the stop signal reports it to the kubelet, and
-	// nothing in the process shows it.
-	if len(p.KillFailures) > 0 {
-		return nil
-	}
-	return slices.DeleteFunc(fact.Sent(p), func(fp fact.FirstProcess) bool {
-		program := asked(p, fp)
-		return !fact.Settled(p, fp.Leader) && !fp.HandlersKept() || !hadItsTurn(p, fp) ||
-			!took(fp) || !took(program) && !program.HadHandler(fp.Container.StopSignal) || heldUp(p, fp) || trapTold(p, fp)
-	})
-}
-
-// heldUp reports whether something other than the program itself may have kept it from exiting.
-func heldUp(p *fact.View, fp fact.FirstProcess) bool {
-	t := fp.Leader
-	// A tracer gets each signal first, and may keep it or be late. SIGKILL shows whether a process that hangs can exit.
-	return t.CoreDumping || t.State == evidence.Stopped || t.TracerPID != 0 || fact.FrozenGroup(p, t) != nil || hangs(p, fp)
-}
-
-// trapTold reports whether the program is a shell that is known to defer its trap, for which another cause is reported
-// (ShellPID1TrapDeferred, ChildIgnoresForwardedSignal).
-func trapTold(p *fact.View, fp fact.FirstProcess) bool {
-	if fp.ForwardsTo() != nil {
-		return fp.DeafChild(p)
-	}
-	child, _ := fp.Foreground(p)
-	return child != nil && fp.MayPutTrapOff(p)
-}
-
-// took reports whether the stop signal reaches the process, did so when it came, and is not pending. A program that takes
-// signals with sigwait or signalfd blocks them. One that sleeps in sigwait does not show that it waits for this signal.
-func took(fp fact.FirstProcess) bool {
-	sig := fp.Container.StopSignal
-	if fp.Expects(sig) && fp.ForwardsTo() == nil || fp.Leader.SharedPending.Has(sig) { // a thread that hangs in the kernel leaves it pending
-		return false
-	}
-	r := fp.Receives(sig)
-	return r == fact.Took || (r == fact.Caught || r == fact.Blocked) && fp.HandledBefore(sig)
-}
-
-// hangs reports whether a thread waits for a disk, a server or a FUSE daemon, and
-// has not run for a while. It may be the thread that has to take the signal.
-func hangs(p *fact.View, fp fact.FirstProcess) bool {
-	return slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool {
-		return (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && t.Unchanged(p.Time) >= fact.LeastStill
-	})
-}
-
 // slowFinding returns the finding of both causes for a program that was not done in time.
 func slowFinding(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
 	f := diagnose.About(p, fp, diagnose.Proved)
