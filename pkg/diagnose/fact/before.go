@@ -156,11 +156,11 @@ func DispositionUnknown(p *View) bool {
 			continue
 		}
 		for _, t := range []*evidence.Task{fp.Leader, fp.ForwardsTo()} {
-			if t == nil || t != fp.Leader && fp.mayHandleAnother(t) {
+			if t == nil || t != fp.Leader && fp.MayHandleAnother(t) {
 				continue
 			}
 			one := Assemble(p, fp.Container, t)
-			r := one.shows(sig)
+			r := one.Shows(sig)
 			if (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown || r == ReceptionUnknown && unseen(t) && !Dying(t) ||
 				r == Caught && one.handlesSince(sig) {
 				return true

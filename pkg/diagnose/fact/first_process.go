@@ -147,28 +147,6 @@ func Assemble(p *View, c *evidence.Container, leader *evidence.Task) FirstProces
 	return fp
 }
 
-// Signalled returns the first processes that have been sent their stop signal (Sent), and
-// whose dispositions of signals are known. Left out are processes whose dispositions have
-// not been the same for two readings, because a program that starts installs its handlers
-// first; and those whose preStop hook may have asked them to end, before they are gone: whether they do so no reading shows.
-func Signalled(p *View) []FirstProcess {
-	return slices.DeleteFunc(Sent(p), func(fp FirstProcess) bool {
-		return !Settled(p, fp.Leader) || !p.Gone && HookMayHaveAsked(fp.Container)
-	})
-}
-
-// Sent returns the first processes that have been sent their stop signal, as far as can be
-// seen (Delivered). Left out are containers with a preStop hook that is not known to be over
-// (HookOver). There are none while the node shuts down (NodeShuttingDown).
-func Sent(p *View) []FirstProcess {
-	if !p.Delivery.Likely || p.Delivery.NodeShuttingDown {
-		return nil
-	}
-	return slices.DeleteFunc(FirstProcesses(p), func(fp FirstProcess) bool {
-		return !HookOverOrNone(p, fp.Container) || fp.Container.StopSignal == 0
-	})
-}
-
 // Settled reports whether the dispositions of a process for signals are known and
 // were the same in two readings, LeastStill or more apart.
 func Settled(p *View, t *evidence.Task) bool {

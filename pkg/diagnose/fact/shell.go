@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -56,8 +57,30 @@ func mayBlock(t *evidence.Task, shell bool, sig evidence.Signal) bool {
 // waits for its foreground, so that what is there is the last that it has started. Of a program that reads, as tee does, even
 // that tells nothing while another child may be in the background: exec > >(tee) may come after it.
 func (fp FirstProcess) Foreground(p *View) (child *evidence.Task, proved bool) {
+	if !Shell(fp.Leader) || !fp.SleepsInWait4() || fp.MayHaveStarted(p) {
+		return nil, false
+	}
+	if child, proved = fp.InFront(); child == nil || p.Time.Sub(child.Started()) < fp.Outlasts(p, child) {
+		return nil, false
+	}
+	return child, proved
+}
+
+// SleepsInWait4 reports whether the process sleeps in wait4, and its group and its start are known.
+func (fp FirstProcess) SleepsInWait4() bool {
+	sh := fp.Leader.Probe
+	return sh != nil && sh.Syscall == "wait4" && sh.Group != 0 && !sh.Started.IsZero()
+}
+
+// MayHaveStarted reports whether a child may have been started since the request for deletion: the trap may be at work.
+func (fp FirstProcess) MayHaveStarted(p *View) bool {
+	return slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool { return c.Started().IsZero() || mayBeNew(p, c) })
+}
+
+// InFront returns the child that is in the foreground of a shell that sleeps in wait4, whatever it may outlive, as Foreground does.
+func (fp FirstProcess) InFront() (child *evidence.Task, proved bool) {
 	sh := fp.Leader
-	if !Shell(sh) || sh.Probe == nil || sh.Probe.Syscall != "wait4" || sh.Probe.Group == 0 || sh.Probe.Started.IsZero() {
+	if sh.Probe == nil {
 		return nil, false
 	}
 	// dash and busybox wait for the background in sigsuspend, so wait4 is a
@@ -66,22 +89,16 @@ func (fp FirstProcess) Foreground(p *View) (child *evidence.Task, proved bool) {
 	var found, last *evidence.Task
 	besides := false // whether a child may be in the background
 	for _, c := range fp.Children {
-		if c.Probe != nil && c.Probe.Group == sh.Probe.Group && (last == nil || older(last, c)) {
+		if group(c) == sh.Probe.Group && (last == nil || older(last, c)) {
 			last = c
 		}
 		switch {
-		case c.Started().IsZero():
-			return nil, false
-		case c.Probe.Started.After(p.DeletionRequested.Add(-ClockSkew)):
-			return nil, false // the trap may be at work
-		case c.Probe.Group != sh.Probe.Group:
+		case c.Probe == nil || c.Probe.Group != sh.Probe.Group:
 			// Job control: the masks tell nothing.
 		case c.Ignored.Has(evidence.SIGINT):
 			besides = true
 		case !proved && c.Caught.Has(evidence.SIGINT) && !respectsIgnored(c), !proved && (c.Ignored | c.Caught).Has(evidence.SIGQUIT) && !respectsIgnored(c):
 			besides = true // a program that sets up its handlers wherever it runs
-		case !outlasts(p, sh, c):
-			return nil, false // a loop, which comes to its trap between two programs
 		case found == nil || older(found, c):
 			found = c // what is in the foreground was started last
 		}
@@ -115,12 +132,11 @@ func respectsIgnored(t *evidence.Task) bool {
 	return t.Probe.Exe == "java" || strings.HasPrefix(t.Probe.Exe, "python") && !t.Caught.Has(evidence.SIGTERM) && !t.Caught.Has(evidence.SIGQUIT)
 }
 
-// outlasts reports whether the child of a shell has run for as long as is left of
-// the grace period, and for twice as long as all that the shell did before: else the
-// shell may go through short programs in a loop.
-func outlasts(p *View, shell, child *evidence.Task) bool {
-	age := p.Time.Sub(child.Probe.Started)
-	return age >= p.Kill.At.Sub(p.Time) && age >= 2*child.Probe.Started.Sub(shell.Probe.Started)
+// Outlasts returns for how long a child of a shell must have run, to be none of the short programs that a shell goes through in a loop, which
+// comes to its trap between two of them: for as long as is left of the grace period, and for twice as long as all that the shell did before.
+func (fp FirstProcess) Outlasts(p *View, child *evidence.Task) time.Duration {
+	began := child.Started()
+	return max(p.Kill.At.Sub(began)/2, 2*began.Sub(fp.Leader.Started()))
 }
 
 // WaitsForOldChild reports whether the process is a shell that waits for a child

@@ -2,6 +2,7 @@ package fact
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -25,7 +26,7 @@ const (
 // ignored or dropped is said only where the dispositions are known to be those that
 // it met (whatMet).
 func (fp FirstProcess) Receives(sig evidence.Signal) Reception {
-	r := fp.shows(sig)
+	r := fp.Shows(sig)
 	if r != Ignored && r != Dropped {
 		return r
 	}
@@ -40,14 +41,14 @@ func (fp FirstProcess) Receives(sig evidence.Signal) Reception {
 	return ReceptionUnknown
 }
 
-// shows returns what would become of a signal that is sent now. The kernel drops
+// Shows returns what would become of a signal that is sent now. The kernel drops
 // a signal to the init of a PID namespace that has no handler for it
 // (SIGNAL_UNKILLABLE, kernel/signal.c), and to any process that ignores it, unless
 // the leader, which it is sent to, blocks it or waits for it (sig_ignored); the
 // masks of other threads do not matter, and what they wait for neither. A thread in
 // sigwait shows no trace of the signals it waits for, neither caught nor
 // blocked, so the system call that the leader sleeps in must be known.
-func (fp FirstProcess) shows(sig evidence.Signal) Reception {
+func (fp FirstProcess) Shows(sig evidence.Signal) Reception {
 	t := fp.Leader
 	if sig == evidence.SIGKILL || sig == evidence.SIGSTOP || t.State == evidence.Zombie || Dying(t) {
 		return ReceptionUnknown
@@ -108,47 +109,49 @@ func pending(p *View, t *evidence.Task, sig evidence.Signal) bool {
 }
 
 // LeavesPending reports whether a process has not run at all since the signal began to
-// wait, for half of the grace period: one that works on something that must not be
-// interrupted blocks the signal meanwhile, and takes it afterwards. A process that
-// was first seen late must be seen to sleep for that long. Of one with a preStop hook that is over, what the hook has left of
+// wait (AsleepFrom), for half of the grace period: one that works on something that must not be
+// interrupted blocks the signal meanwhile, and takes it afterwards. Of one with a preStop hook that is over, what the hook has left of
 // the grace period counts.
 func (fp FirstProcess) LeavesPending(p *View, sig evidence.Signal) bool {
-	sent := SignalSince(p, fp.Container)
-	half := p.Deadline.Sub(sent) / 2
-	if !HookOverOrNone(p, fp.Container) || !pending(p, fp.Leader, sig) || p.Time.Sub(sent) < half {
-		return false
+	from := fp.AsleepFrom(p)
+	return HookOverOrNone(p, fp.Container) && pending(p, fp.Leader, sig) && p.Time.Sub(SignalSince(p, fp.Container)) >= HalfOf(p, fp.Container) &&
+		p.Time.Sub(from) >= LeastStill && !fp.Ran().After(from)
+}
+
+// HalfOf returns half of the time from the stop signal of a container to the deadline.
+func HalfOf(p *View, c *evidence.Container) time.Duration {
+	return p.Deadline.Sub(SignalSince(p, c)) / 2
+}
+
+// AsleepFrom returns from when on no thread of a process may have run, of which the stop signal is pending: from soon after it was sent. A
+// process that was first seen late must be seen to sleep for half of the grace period.
+func (fp FirstProcess) AsleepFrom(p *View) time.Time {
+	half := HalfOf(p, fp.Container)
+	from := SignalSince(p, fp.Container).Add(max(half/2, 2*LeastStill))
+	if long := p.Time.Add(-half); !fp.Leader.PendingSince.After(long) && long.After(from) {
+		return long
 	}
-	since := sent.Add(max(half/2, 2*LeastStill))
-	if long := p.Time.Add(-half); !fp.Leader.PendingSince.After(long) && long.After(since) {
-		since = long
+	return from
+}
+
+// Ran returns when a thread of the process was last seen to have run.
+func (fp FirstProcess) Ran() (last time.Time) {
+	for _, t := range fp.Threads {
+		last = Latest(last, t.UnchangedSince)
 	}
-	if p.Time.Sub(since) < LeastStill {
-		return false // nothing shows that it sleeps
-	}
-	return !slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool { return t.UnchangedSince.After(since) })
+	return last
 }
 
 // asking are signals that ask programs to do something, often to end.
 const asking = evidence.SignalSet(1<<(evidence.SIGHUP-1) | 1<<(evidence.SIGINT-1) | 1<<(evidence.SIGQUIT-1) |
 	1<<(evidence.SIGUSR1-1) | 1<<(evidence.SIGUSR2-1) | 1<<(evidence.SIGWINCH-1))
 
-// mayHandleAnother reports whether the process is an init that can be told to pass on
+// MayHandleAnother reports whether the process is an init that can be told to pass on
 // another signal than it gets (dumb-init --rewrite), and its child handles one of those
 // that come into question.
-func (fp FirstProcess) mayHandleAnother(child *evidence.Task) bool {
+func (fp FirstProcess) MayHandleAnother(child *evidence.Task) bool {
 	const rewrites = "dumb-init"
 	return (fp.Leader.Comm == rewrites || fp.Runs(rewrites)) && child.Caught&asking != 0
-}
-
-// Mismatched reports whether the stop signal is not SIGTERM and reaches nothing,
-// while the process has a handler for another signal that asks programs to end.
-func (fp FirstProcess) Mismatched() bool {
-	sig := fp.Container.StopSignal
-	if sig == evidence.SIGTERM || fp.HandledInstead() == 0 {
-		return false
-	}
-	r := fp.Receives(sig)
-	return r == Dropped || r == Ignored
 }
 
 // HandledInstead returns the signal that asks programs to end and that the
@@ -171,10 +174,10 @@ func (fp FirstProcess) HandledInstead() evidence.Signal {
 	return 0
 }
 
-// heardBelow reports whether a descendant of the process in the same container may take
+// HeardBelow reports whether a descendant of the process in the same container may take
 // the signal: dumb-init, and tini -g, send it to the whole process group, and a script
 // may ignore it to outlive the program that it has started.
-func heardBelow(p *View, t *evidence.Task, sig evidence.Signal) bool {
+func HeardBelow(p *View, t *evidence.Task, sig evidence.Signal) bool {
 	return slices.ContainsFunc(Below(p, t), func(c *evidence.Task) bool { return !c.Ignored.Has(sig) || c.Caught&asking != 0 })
 }
 
@@ -194,46 +197,23 @@ func Below(p *View, t *evidence.Task) (out []*evidence.Task) {
 	return out
 }
 
-// A Deaf is a process that a small init hands its signals to and that does not
-// act on them.
-type Deaf struct {
-	Child *evidence.Task
-	// Why is Ignored; Blocked; or Caught, by a shell that puts its trap off until
-	// the program in its Foreground has ended, which may be Piped.
-	Why        Reception
-	Foreground *evidence.Task
-	Piped      bool
-}
-
-// DeafChild returns the child of a forwarding init that does not act on the stop
-// signal, nil when there is none.
-func (fp FirstProcess) DeafChild(p *View) *Deaf {
-	t := fp.ForwardsTo()
-	if t == nil || !Settled(p, t) || fp.Receives(fp.Container.StopSignal) != Caught {
-		return nil
+// DeafChild reports whether the child of a forwarding init does not act on the stop signal: it ignores it, leaves it pending, or is a shell
+// that puts its trap off until the program in its foreground has ended. One that handles the signal may have been sent it with its group, as by
+// dumb-init, and tini -g, and need some time.
+func (fp FirstProcess) DeafChild(p *View) bool {
+	t, sig := fp.ForwardsTo(), fp.Container.StopSignal
+	if t == nil || !Settled(p, t) || fp.Receives(sig) != Caught {
+		return false
 	}
 	child := Assemble(p, fp.Container, t)
-	sig := fp.Container.StopSignal
-	d := &Deaf{Child: t, Why: child.Receives(sig)}
-	switch d.Why {
+	switch child.Receives(sig) {
 	case Ignored:
-		if fp.mayHandleAnother(t) || heardBelow(p, t, sig) {
-			return nil
-		}
-		return d
+		return !fp.MayHandleAnother(t) && !HeardBelow(p, t, sig)
 	case Blocked:
-		if child.LeavesPending(p, sig) {
-			return d
-		}
+		return child.LeavesPending(p, sig)
 	case Caught:
-		// One that handles the signal may have been sent it with its group, as by
-		// dumb-init, and tini -g, and need some time.
-		if d.Foreground, _ = child.Foreground(p); d.Foreground != nil && !d.Foreground.Caught.Has(sig) {
-			if program, role := child.Main(p); role == Piped {
-				d.Foreground, d.Piped = program, true
-			}
-			return d
-		}
+		front, _ := child.Foreground(p)
+		return front != nil && !front.Caught.Has(sig)
 	}
-	return nil
+	return false
 }

@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
@@ -16,7 +18,6 @@ const (
 var ChildIgnoresForwardedSignal = &diagnose.Rule{
 	Cause: "ChildIgnoresForwardedSignal",
 	When:  diagnose.InGrace,
-	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the init's child does not act on the stop signal",
@@ -55,18 +56,6 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			"runs": verb("runs", "could run"), "exits": verb("exits", "exited")},
 		Meaning: "The container's first process is a small init, which does its part: it forwards the stop signal to the program that it runs. " +
 			"The program does not act on the signal, and the init waits for the program.",
-		Evidence: []string{
-			"The first process is tini, docker-init, dumb-init or catatonit, and sleeps in sigwait.",
-			"Two readings show one of the next three items of its oldest child.",
-			"The child ignores the stop signal (SigIgn), and did before the deletion.",
-			"Or the child blocks the signal (SigBlk) and leaves it pending (ShdPnd), as with StopSignalBlocked.",
-			"Or the child is a shell with a trap, which waits for a program in its foreground. That program does not handle the signal.",
-			"That the child ignores the signal is proved if it has not run since a reading from before the deletion. Otherwise it is inferred.",
-			"Not reported for a child that ignores the signal while a process below it does not. " +
-				"The init may send the signal to the whole process group, and a script may ignore it to outlive its program.",
-			"Not reported under dumb-init if the child handles SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 or SIGWINCH: " +
-				"dumb-init can send that instead (--rewrite).",
-		},
 		Seen: []string{
 			"The first process of container {container} is {comm} (PID {pid} on the node)",
 			"{shows}",
@@ -80,32 +69,102 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for _, fp := range fact.Signalled(p) {
-			deaf := fp.DeafChild(p)
-			if deaf == nil {
-				continue
-			}
-			f := diagnose.About(p, fp, diagnose.Proved)
-			f.Objects.Child = diagnose.ProcessOf(p, deaf.Child)
-			switch deaf.Why {
-			case fact.Ignored:
-				f.Confidence = confidence(p, deaf.Child, deaf.Why)
-				if fact.Fixed(deaf.Child.Comm) {
-					f.Variants = append(f.Variants, fixed)
-				}
-			case fact.Blocked:
-				f.Variants = append(f.Variants, blocks)
-			case fact.Caught:
-				f.Variants = append(f.Variants, defers)
-				if deaf.Piped {
-					f.Variants = append(f.Variants, pipeline)
-				}
-				f.Objects.Foreground = diagnose.ProcessOf(p, deaf.Foreground)
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.Ways{
+		diagnose.By[fact.FirstProcess]{
+			Title: "The program ignores the signal", From: ofProcesses, Of: fact.FirstProcesses,
+			Facts: slices.Concat(forwarded, ofChild(ignoring), facts{
+				{Says: "No process below the program takes the signal. " +
+					"The init may send it to the whole process group, and a script may ignore it to outlive its program.",
+					Is: diagnose.If(heardNowhereBelow), From: ofSuspects},
+				{Says: "The init is not dumb-init, or the program handles none of SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH: " +
+					"dumb-init can send that instead (--rewrite).", Is: diagnose.If(isSentNoOther), From: ofSuspects},
+			}),
+			Tell: diagnose.Each(tellChildIgnores),
+		},
+		diagnose.By[fact.FirstProcess]{
+			Title: "The program blocks the signal", From: ofProcesses, Of: fact.FirstProcesses,
+			Facts: slices.Concat(forwarded, ofChild(pending)),
+			Tell:  diagnose.Each(tellChildBlocks),
+		},
+		diagnose.By[fact.FirstProcess]{
+			Title: "The program is a shell that defers its trap", From: ofProcesses, Of: fact.FirstProcesses,
+			Facts: slices.Concat(forwarded, ofChild(deferring), facts{
+				{Says: "The child in the foreground has no handler for the signal (SigCgt).", Is: diagnose.If(foregroundEnds), From: ofSuspects},
+			}),
+			Tell: diagnose.Each(tellChildDefers),
+		},
 	},
+}
+
+// forwarded are the facts by which a small init hands the stop signal to the program that it runs.
+var forwarded = slices.Concat(heard, facts{
+	{Says: "The first process is tini, docker-init, dumb-init or catatonit, and has a child. Its oldest child is the program.",
+		Is: diagnose.If(isInit), From: ofSuspects},
+	{Says: "The init takes the signal: it sleeps in sigwait, or has a handler (SigCgt).", Is: diagnose.If(shows(fact.Caught)), From: ofSuspects},
+}, ofChild(facts{
+	{Says: "Two readings, three seconds or more apart, show that the program does the same with signals.", Is: settled, From: ofSuspects},
+}))
+
+// ofChild returns facts about the program that a small init runs.
+func ofChild(of facts) facts {
+	out := slices.Clone(of)
+	for i := range out {
+		if is := out[i].Is; is != nil {
+			out[i].Is = func(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+				if fp.ForwardsTo() == nil {
+					return diagnose.Is(false)
+				}
+				return is(p, asked(p, fp))
+			}
+		}
+	}
+	return out
+}
+
+func isInit(_ *fact.View, fp fact.FirstProcess) bool { return fp.ForwardsTo() != nil }
+
+func heardNowhereBelow(p *fact.View, fp fact.FirstProcess) bool {
+	return !fact.HeardBelow(p, asked(p, fp).Leader, fp.Container.StopSignal)
+}
+
+func isSentNoOther(p *fact.View, fp fact.FirstProcess) bool {
+	return !fp.MayHandleAnother(asked(p, fp).Leader)
+}
+
+func foregroundEnds(p *fact.View, fp fact.FirstProcess) bool {
+	front, _ := asked(p, fp).InFront()
+	return front != nil && !front.Caught.Has(fp.Container.StopSignal)
+}
+
+// tellChild starts the finding about the program that a small init runs.
+func tellChild(p *fact.View, fp fact.FirstProcess) (f diagnose.Finding, child fact.FirstProcess) {
+	f, child = diagnose.About(p, fp, diagnose.Proved), asked(p, fp)
+	f.Objects.Child = diagnose.ProcessOf(p, child.Leader)
+	return f, child
+}
+
+func tellChildIgnores(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	f, child := tellChild(p, fp)
+	f.Confidence = confidence(p, child.Leader, fact.Ignored)
+	if fact.Fixed(child.Leader.Comm) {
+		f.Variants = append(f.Variants, fixed)
+	}
+	return f
+}
+
+func tellChildBlocks(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	f, _ := tellChild(p, fp)
+	f.Variants = append(f.Variants, blocks)
+	return f
+}
+
+func tellChildDefers(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	f, child := tellChild(p, fp)
+	f.Variants = append(f.Variants, defers)
+	front, _ := child.InFront()
+	if program, role := child.Main(p); role == fact.Piped {
+		front, f.Variants = program, append(f.Variants, pipeline)
+	}
+	f.Objects.Foreground = diagnose.ProcessOf(p, front)
+	return f
 }

@@ -11,7 +11,6 @@ import (
 var ProcessStopped = &diagnose.Rule{
 	Cause: "ProcessStopped",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the container's main process is stopped (state T)",
@@ -38,12 +37,6 @@ var ProcessStopped = &diagnose.Rule{
 		Meaning: "A person, a debugger, a checkpoint job or a backup job has sent SIGSTOP to the process. " +
 			"Or its terminal has stopped it (SIGTSTP, SIGTTIN, SIGTTOU). " +
 			"In a stopped process, all other signals stay pending, except SIGKILL and SIGCONT.",
-		Evidence: []string{
-			"The process is the container's first one, or the one that a small init such as tini runs.",
-			"It is in state T, and has no tracer (State and TracerPid in /proc/PID/status).",
-			"Two readings, three seconds or more apart, show that it has not run.",
-			"Not reported if it has a tracer: that is ProcessTraced. Processes in a frozen cgroup show other states.",
-		},
 		Seen: []string{
 			"Process {pid} ({comm}) is in state T and has no tracer",
 			"It has not run for at least 3 seconds (two readings)",
@@ -54,22 +47,44 @@ var ProcessStopped = &diagnose.Rule{
 		Danger: "Do not continue it while a job still copies its data (backup, checkpoint): the copy may become inconsistent. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for _, fp := range fact.FirstProcesses(p) {
-			t := fp.Leader
-			if child := fp.ForwardsTo(); child != nil && t.State != evidence.Stopped {
-				t = child
-			}
-			if t.State != evidence.Stopped || t.TracerPID != 0 || t.Killed() || t.Unchanged(p.Time) < fact.LeastStill {
-				continue
-			}
-			f := diagnose.About(p, fp, diagnose.Proved)
-			if t != fp.Leader {
-				f.Objects.Process = diagnose.ProcessOf(p, t)
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[fact.FirstProcess]{
+		From: ofProcesses,
+		Of:   fact.FirstProcesses,
+		Facts: facts{
+			{Says: "The process is the container's first one, or the one that a small init such as tini runs."},
+			{Says: "It is in state T (State in /proc/PID/status). Processes in a frozen cgroup show other states.", Is: diagnose.If(isStopped)},
+			{Says: "It has no tracer (TracerPid). With one it is ProcessTraced.", Is: diagnose.If(hasNoTracer)},
+			{Says: "SIGKILL is not pending (SigPnd and ShdPnd).", Is: diagnose.If(notKilled)},
+			{Says: "Two readings, three seconds or more apart, show that it has not run.", Is: staysStopped},
+		},
+		Tell: diagnose.Each(tellStopped),
 	},
+}
+
+// reacting is the process that has to react to the stop signal: the first one while it is stopped itself, else the one that a small init runs.
+func reacting(fp fact.FirstProcess) *evidence.Task {
+	if child := fp.ForwardsTo(); child != nil && fp.Leader.State != evidence.Stopped {
+		return child
+	}
+	return fp.Leader
+}
+
+func isStopped(_ *fact.View, fp fact.FirstProcess) bool {
+	return reacting(fp).State == evidence.Stopped
+}
+
+func hasNoTracer(_ *fact.View, fp fact.FirstProcess) bool { return reacting(fp).TracerPID == 0 }
+
+func notKilled(_ *fact.View, fp fact.FirstProcess) bool { return !reacting(fp).Killed() }
+
+func staysStopped(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	return untilGone(p, diagnose.LastedFor(p, reacting(fp).Unchanged(p.Time), fact.LeastStill, diagnose.Slow))
+}
+
+func tellStopped(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	f := diagnose.About(p, fp, diagnose.Proved)
+	if t := reacting(fp); t != fp.Leader {
+		f.Objects.Process = diagnose.ProcessOf(p, t)
+	}
+	return f
 }

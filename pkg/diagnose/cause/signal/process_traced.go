@@ -23,7 +23,6 @@ var ProcessTraced = &diagnose.Rule{
 	When:  diagnose.InGraceAndAfter,
 	// A tracer can hold the sandbox's process, too, when it has been killed.
 	Phases: append(slices.Clone(diagnose.WhileProcessesLive), diagnose.Sandbox),
-	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer:   "signal",
 		Title:   "a tracer holds a process in a ptrace stop",
@@ -67,12 +66,6 @@ var ProcessTraced = &diagnose.Rule{
 		}},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. " +
 			"Signals stay pending until the tracer resumes the process.",
-		Evidence: []string{
-			"A thread of the process is in state t (ptrace stop).",
-			"TracerPid of the thread is the PID of the tracer (/proc/PID/task/TID/status).",
-			"Two readings, three seconds or more apart, show that the thread has not run.",
-			"Not reported for a traced process that runs: strace and similar tracers pass signals on.",
-		},
 		Seen: []string{
 			"A thread of process {pid} ({comm}) is in state t (ptrace stop), and its TracerPid is {tracerpid}",
 			"It has not run for at least 3 seconds (two readings)",
@@ -96,47 +89,110 @@ var ProcessTraced = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		seen := make(map[int]bool)
-		var out []diagnose.Finding
-		add := func(f diagnose.Finding, t *evidence.Task) {
-			if seen[t.PID] {
-				return
-			}
-			seen[t.PID] = true
-			f.Objects.Process, f.Objects.Tracer = diagnose.ProcessOf(p, t), diagnose.ProcessByID(p, t.TracerPID)
-			if diagnose.EssentialByID(p, t.TracerPID) {
-				f.Variants = append(f.Variants, diagnose.Essential)
-			}
-			out = append(out, f)
-		}
-		for i := range p.Tasks {
-			if t := &p.Tasks[i]; heldByTracer(p, t) && fact.Through(t, "do_exit") {
-				add(diagnose.Finding{Container: p.ContainerName(t), Family: familyHeldAtExit, Confidence: diagnose.Proved}, t)
-			}
-		}
-		if p.Overdue() >= 0 {
-			return diagnose.Found(out...) // SIGKILL ends the other kind
-		}
-		for _, fp := range fact.FirstProcesses(p) {
-			threads := fp.Threads
-			if child := fp.ForwardsTo(); child != nil {
-				threads = append(threads, fact.Assemble(p, fp.Container, child).Threads...)
-			}
-			for _, t := range threads {
-				if heldByTracer(p, t) {
-					f := diagnose.About(p, fp, diagnose.Proved)
-					f.Family = familyHeld
-					add(f, t)
-				}
-			}
-		}
-		return diagnose.Found(out...)
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Task]{
+			Title: "Held at its exit", From: ofProcesses, Of: tracedThreads,
+			Facts: slices.Concat(inStop, []diagnose.Fact[*evidence.Task]{
+				{Says: "The thread is held in do_exit.", Is: diagnose.If(atExit), From: ofSuspects},
+			}),
+			Tell: tellHeldAtExit,
+		},
+		diagnose.By[*evidence.Task]{
+			Title: "Held before its exit", From: ofProcesses, Of: tracedFirst,
+			Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+				{Says: "The process is the first one of a container, or the one that a small init such as tini runs."},
+				{Says: "The deadline has not passed: SIGKILL ends such a process.", Pod: diagnose.IfPod(inGrace)},
+			}, inStop, []diagnose.Fact[*evidence.Task]{
+				{Says: "No thread of the process is held at its exit.", Is: diagnose.If(notHeldAtExit), From: ofSuspects},
+			}),
+			Tell: tellHeldBefore,
+		},
 	},
 }
 
-// heldByTracer reports whether the task is in a ptrace stop and does not leave
-// it.
-func heldByTracer(p *fact.View, t *evidence.Task) bool {
-	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= fact.LeastStill
+// inStop are the facts by which a thread with a tracer is in a ptrace stop, and does not leave it.
+var inStop = []diagnose.Fact[*evidence.Task]{
+	{Says: "TracerPid of a thread is the PID of the tracer (/proc/PID/task/TID/status)."},
+	{Says: "The thread is in state t (ptrace stop). strace and similar tracers let a process run, and pass signals on.", Is: diagnose.If(inPtraceStop)},
+	{Says: "Two readings, three seconds or more apart, show that the thread has not run.", Is: staysHeld},
+}
+
+func tracedThreads(p *fact.View) (out []*evidence.Task) {
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.TracerPID != 0 {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// tracedFirst returns the threads with a tracer of the first processes, and of the programs that small inits run.
+func tracedFirst(p *fact.View) (out []*evidence.Task) {
+	for _, fp := range fact.FirstProcesses(p) {
+		out = append(out, tracedOf(p, fp)...)
+	}
+	return out
+}
+
+func tracedOf(p *fact.View, fp fact.FirstProcess) []*evidence.Task {
+	threads := slices.Clone(fp.Threads)
+	if fp.ForwardsTo() != nil {
+		threads = append(threads, asked(p, fp).Threads...)
+	}
+	return slices.DeleteFunc(threads, func(t *evidence.Task) bool { return t.TracerPID == 0 })
+}
+
+func inPtraceStop(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Traced }
+
+func staysHeld(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
+}
+
+func atExit(_ *fact.View, t *evidence.Task) bool { return fact.Through(t, "do_exit") }
+
+func inGrace(p *fact.View) bool { return p.Overdue() < 0 }
+
+func notHeldAtExit(p *fact.View, t *evidence.Task) bool {
+	return !slices.ContainsFunc(tracedThreads(p), func(o *evidence.Task) bool {
+		return o.PID == t.PID && inPtraceStop(p, o) && staysHeld(p, o).Yes() && atExit(p, o)
+	})
+}
+
+func tellHeldAtExit(p *fact.View, held []*evidence.Task) (out []diagnose.Finding) {
+	for _, t := range onePerProcess(held) {
+		out = append(out, byTracer(p, t, diagnose.Finding{Container: p.ContainerName(t), Family: familyHeldAtExit, Confidence: diagnose.Proved}))
+	}
+	return out
+}
+
+func tellHeldBefore(p *fact.View, held []*evidence.Task) (out []diagnose.Finding) {
+	held = onePerProcess(held)
+	for _, fp := range fact.FirstProcesses(p) {
+		for _, t := range tracedOf(p, fp) {
+			if slices.Contains(held, t) {
+				f := diagnose.About(p, fp, diagnose.Proved)
+				f.Family = familyHeld
+				out = append(out, byTracer(p, t, f))
+			}
+		}
+	}
+	return out
+}
+
+// onePerProcess returns the first of the threads of each process.
+func onePerProcess(held []*evidence.Task) []*evidence.Task {
+	seen := make(map[int]bool)
+	return slices.DeleteFunc(slices.Clone(held), func(t *evidence.Task) bool {
+		was := seen[t.PID]
+		seen[t.PID] = true
+		return was
+	})
+}
+
+func byTracer(p *fact.View, t *evidence.Task, f diagnose.Finding) diagnose.Finding {
+	f.Objects.Process, f.Objects.Tracer = diagnose.ProcessOf(p, t), diagnose.ProcessByID(p, t.TracerPID)
+	if diagnose.EssentialByID(p, t.TracerPID) {
+		f.Variants = append(f.Variants, diagnose.Essential)
+	}
+	return f
 }

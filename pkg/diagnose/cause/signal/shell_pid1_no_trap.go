@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
@@ -10,7 +12,6 @@ import (
 var ShellPID1NoTrap = &diagnose.Rule{
 	Cause: "ShellPID1NoTrap",
 	When:  diagnose.InGrace,
-	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "PID 1 is a shell that does not forward signals",
@@ -23,22 +24,6 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"The program is killed in the middle of its work when the grace period is over. " +
 			"A script that runs one program after the other, as in a loop, needs its own trap: exec would end the loop. " +
 			"In a pipeline, as in PROGRAM | tee FILE, exec and traps do not help: the shell remains and waits for the filter.",
-		Evidence: []string{
-			"PID 1 is a shell, and the conditions of SignalDroppedByPID1 hold. As there, it is proved or inferred.",
-			"In busybox, one file is many programs. Its shell is the one that handles SIGINT and SIGCHLD and ignores SIGQUIT, whatever its script is called.",
-			"The shell has a live child, or has had one that has exited.",
-			"An earlier child was seen since the deletion. Or there were page faults of children that have exited (cminflt and cmajflt in /proc/PID/stat). " +
-				"A loop may wait for long between two programs, as in read -t.",
-			"The message names the youngest subprocess in the shell's process group that does not ignore SIGINT. " +
-				"A daemon has left that group, and what a script starts in the background ignores SIGINT.",
-			"If that is a shell too, or only waits for a subprocess of its own, that one is named.",
-			"Programs such as sleep and tail are not named, nor is one that was started after the deletion: the next reading may show another one. " +
-				"Nor one that has run for less than twice as long as all that was before it: the script may be a loop, or a job of several steps.",
-			"No program is named either if the script runs others in its background.",
-			"It is a pipeline if the last two subprocesses were started together, and the younger one is a filter (tee) or sleeps in read.",
-			"Not reported for a shell that has replaced itself with its program (exec, or bash -c with one command). " +
-				"It is no longer a shell, and is judged as that program.",
-		},
 		Phrases: map[string][]diagnose.Choice{"killed": killed, "has": verb("has", "had"), "receives": verb("receives", "received"), "unreached": {
 			{Text: "{child} never {receives} it"},
 			{Text: "none of its programs {receives} it"},
@@ -86,11 +71,40 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Found(unheard(p, fact.Dropped, func(fp fact.FirstProcess) ([]string, bool) {
-			_, role := fp.Main(p)
-			variant := map[fact.Role]string{fact.Piped: pipeline, fact.Daemon: daemon, fact.InTurn: inTurn, fact.Several: jobs}[role]
-			return variantsOf(fp, variant), role != fact.Itself && fact.Shell(fp.Leader)
-		})...)
+	By: diagnose.By[fact.FirstProcess]{
+		From: ofProcesses,
+		Of:   fact.FirstProcesses,
+		Facts: slices.Concat(dropped, facts{
+			{Says: "It is a shell. One that has replaced itself with its program (exec, or bash -c with one command) is judged as that program.",
+				Is: diagnose.If(isShell), From: ofSuspects},
+			{Says: "In busybox, one file is many programs. " +
+				"Its shell is the one that handles SIGINT and SIGCHLD and ignores SIGQUIT, whatever its script is called."},
+			{Says: "The shell has a live child, or has had one that has exited.", Is: diagnose.If(runsPrograms), From: ofSuspects},
+			{Says: "An earlier child was seen since the deletion. " +
+				"Or there were page faults of children that have exited (cminflt and cmajflt in /proc/PID/stat). " +
+				"A loop may wait for long between two programs, as in read -t."},
+			{Says: "The message names the youngest subprocess in the shell's process group that does not ignore SIGINT. " +
+				"A daemon has left that group, and what a script starts in the background ignores SIGINT."},
+			{Says: "If that is a shell too, or only waits for a subprocess of its own, that one is named."},
+			{Says: "Programs such as sleep and tail are not named, nor is one that was started after the deletion: the next reading may show another one. " +
+				"Nor one that has run for less than twice as long as all that was before it. The script may be a loop, or a job of several steps."},
+			{Says: "No program is named either if the script runs others in its background."},
+			{Says: "It is a pipeline if the last two subprocesses were started together, and the younger one is a filter (tee) or sleeps in read."},
+		}),
+		Tell: diagnose.Each(tellNoTrap),
 	},
+}
+
+func isShell(_ *fact.View, fp fact.FirstProcess) bool { return fact.Shell(fp.Leader) }
+
+// runsPrograms reports whether the program is not the first process itself.
+func runsPrograms(p *fact.View, fp fact.FirstProcess) bool {
+	_, role := fp.Main(p)
+	return role != fact.Itself
+}
+
+func tellNoTrap(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	_, role := fp.Main(p)
+	variant := map[fact.Role]string{fact.Piped: pipeline, fact.Daemon: daemon, fact.InTurn: inTurn, fact.Several: jobs}[role]
+	return tell(p, fp, fact.Dropped, variantsOf(fp, variant)...)
 }

@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
@@ -10,7 +12,6 @@ import (
 var ShellPID1TrapDeferred = &diagnose.Rule{
 	Cause: "ShellPID1TrapDeferred",
 	When:  diagnose.InGrace,
-	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a shell as PID 1 defers its trap",
@@ -31,22 +32,6 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"(POSIX, Shell Command Language, Signals and Error Handling). " +
 			"The program itself does not get the signal, because the runtime signals only the first process of a container. " +
 			"The script looks as if it handled the signal, but it does not.",
-		Evidence: []string{
-			"PID 1 is a shell that sleeps in wait4. The stop signal is in its SigCgt.",
-			"It has a child in its own process group that was started before the deletion.",
-			"This child does not ignore SIGINT (SigIgn). A child in the background is started with SIGINT ignored.",
-			"Under dash and busybox it is proved: they wait for the background in another system call. " +
-				"bash uses wait4 for both: under bash it is inferred, and the next two items must hold too.",
-			"Under bash, a child that catches SIGINT or SIGQUIT counts only if it is Java, or Python without a handler for SIGTERM. " +
-				"These keep SIGINT ignored if they were started so.",
-			"Under bash, the child must be the last one started, because what bash starts for >(program) looks the same. " +
-				"A child that reads does not count if another child may be in the background.",
-			"bash with a trap for EXIT has handlers for all signals that would end it, and may run that trap immediately. " +
-				"Then the child must be the only one, and one that the stop signal would have ended.",
-			"Not reported if a child was started since the deletion: that may be the trap at work.",
-			"Not reported if the child has run for less time than is left of the grace period: the shell may be in a loop, and run its trap soon.",
-			"Not reported, for the same reason, if the child has run for less than twice as long as the shell had run before it.",
-		},
 		Seen: []string{
 			"{program} (PID {pid} on the node) has a trap for {signal} (SigCgt) and sleeps in wait4",
 			"{child} (PID {childpid} on the node) was started before the deletion",
@@ -60,28 +45,60 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for _, fp := range fact.Signalled(p) {
-			if fp.Receives(fp.Container.StopSignal) != fact.Caught {
-				continue
-			}
-			child, proved := fp.Foreground(p)
-			if child == nil {
-				continue
-			}
-			confidence := diagnose.Inferred
-			if proved {
-				confidence = diagnose.Proved
-			}
-			f := diagnose.About(p, fp, confidence)
-			if _, role := fp.Main(p); role == fact.Piped {
-				f.Variants = append(f.Variants, pipeline) // its first program was found
-			} else {
-				f.Objects.Child = diagnose.ProcessOf(p, child)
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[fact.FirstProcess]{
+		From:  ofProcesses,
+		Of:    fact.FirstProcesses,
+		Facts: slices.Concat(heard, deferring, facts{{Says: "Under dash and busybox it is proved. Under bash it is inferred."}}),
+		Tell:  diagnose.Each(tellDeferred),
 	},
+}
+
+// deferring are the facts by which a shell puts its trap off until the program in its foreground has ended (fact.FirstProcess.Foreground).
+var deferring = facts{
+	{Says: "The process is a shell.", Is: diagnose.If(isShell), From: ofSuspects},
+	{Says: "The stop signal is in its SigCgt.", Is: diagnose.If(shows(fact.Caught)), From: ofSuspects},
+	{Says: "It sleeps in wait4.", Is: diagnose.If(sleepsInWait4), From: ofSuspects},
+	{Says: "It has started no child since the deletion: such a child may be the trap at work.", Is: diagnose.If(startedNone), From: ofSuspects},
+	{Says: "It has a child in its own process group that does not ignore SIGINT (SigIgn). A child in the background is started with SIGINT ignored.",
+		Is: diagnose.If(hasForeground), From: ofSuspects},
+	{Says: "dash and busybox wait for the background in another system call. bash uses wait4 for both: under bash, the next two items must hold too."},
+	{Says: "Under bash, a child that catches SIGINT or SIGQUIT counts only if it is Java, or Python without a handler for SIGTERM. " +
+		"These keep SIGINT ignored if they were started so."},
+	{Says: "Under bash, the child must be the last one started, because what bash starts for >(program) looks the same. " +
+		"A child that reads does not count if another child may be in the background."},
+	{Says: "bash with a trap for EXIT has handlers for all signals that would end it, and may run that trap immediately. " +
+		"Then the child must be the only one, and one that the stop signal would have ended."},
+	{Says: "The child has run for as long as is left of the grace period, and for twice as long as the shell before it. " +
+		"Otherwise the shell may be in a loop, and run its trap soon.", Is: outlasts, From: ofSuspects},
+}
+
+func sleepsInWait4(_ *fact.View, fp fact.FirstProcess) bool { return fp.SleepsInWait4() }
+
+func startedNone(p *fact.View, fp fact.FirstProcess) bool { return !fp.MayHaveStarted(p) }
+
+func hasForeground(_ *fact.View, fp fact.FirstProcess) bool {
+	child, _ := fp.InFront()
+	return child != nil
+}
+
+func outlasts(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	child, _ := fp.InFront()
+	if child == nil {
+		return diagnose.Is(false)
+	}
+	return untilGone(p, diagnose.Lasted(p, child.Started(), fp.Outlasts(p, child), diagnose.Slow))
+}
+
+func tellDeferred(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	f := diagnose.About(p, fp, diagnose.Inferred)
+	child, proved := fp.InFront()
+	if proved {
+		f.Confidence = diagnose.Proved
+	}
+	if _, role := fp.Main(p); role == fact.Piped {
+		f.Variants = append(f.Variants, pipeline) // its first program was found
+	} else {
+		f.Objects.Child = diagnose.ProcessOf(p, child)
+	}
+	return f
 }

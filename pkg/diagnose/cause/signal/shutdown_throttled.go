@@ -20,7 +20,6 @@ var ShutdownThrottled = &diagnose.Rule{
 	Cause:  "ShutdownThrottled",
 	When:   diagnose.WhenGone,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  append(slices.Clone(slowSources), evidence.Cgroups),
 	Doc: diagnose.Doc{
 		Layer:   "signal",
 		Title:   "a CPU or memory limit slows the shutdown down",
@@ -38,14 +37,6 @@ var ShutdownThrottled = &diagnose.Rule{
 			{Text: "The limit slowed it down for at least half of the grace period"},
 		}},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the limit of its cgroup makes it wait nearly all the time.",
-		Evidence: []string{
-			"The conditions of SlowShutdown hold.",
-			"One of the next two items held for half of the grace period or more, up to the last reading.",
-			"At least three of four enforcement periods of the CPU quota were throttled (nr_throttled and nr_periods in cpu.stat).",
-			"Or the cgroup used more memory than memory.high, and lost more than half of the time to waiting for memory (memory.pressure).",
-			"If the limit is the whole pod's, the container used more than half of what the pod used.",
-			"It is always inferred that the limit is what made the shutdown take too long.",
-		},
 		Seen: []string{
 			"{program} ran as PID {pid} on the node, and handled {signal}",
 			"{shows}",
@@ -65,25 +56,38 @@ var ShutdownThrottled = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for _, fp := range slow(p) {
-			if asked(p, fp).MayPutTrapOff(p) {
-				continue
-			}
-			cpu, memory := squeezed(p, fp)
-			f := slowFinding(p, fp)
-			f.Confidence = diagnose.Inferred
-			switch {
-			case cpu != nil:
-				f.Family, f.Objects.CPULimitMillis = familyCPU, cpu.Millis
-			case memory != nil:
-				f.Family, f.Objects.MemoryHigh = familyMemory, memory.High
-			default:
-				continue
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[fact.FirstProcess]{
+		From: ofProcesses,
+		Of:   fact.FirstProcesses,
+		Facts: slices.Concat(unfinished, facts{
+			{Says: "The program is no shell that waits for a child from before the deletion: its trap may not have run.",
+				Is: diagnose.If(ranTrap), From: ofSuspects},
+			{Says: "For half of the grace period or more, up to the last reading, a limit slowed the container down in one of two ways.",
+				Is: diagnose.If(limited), From: []evidence.Source{evidence.Cgroups}},
+			{Says: "At least three of four enforcement periods of the CPU quota were throttled (nr_throttled and nr_periods in cpu.stat)."},
+			{Says: "Or the cgroup used more memory than memory.high, and lost more than half of the time to waiting for memory (memory.pressure)."},
+			{Says: "If the limit is the whole pod's, the container used more than half of what the pod used."},
+			{Says: "It is always inferred that the limit is what made the shutdown take too long."},
+		}),
+		Tell: diagnose.Each(tellThrottled),
 	},
+}
+
+func ranTrap(p *fact.View, fp fact.FirstProcess) bool { return !asked(p, fp).MayPutTrapOff(p) }
+
+func limited(p *fact.View, fp fact.FirstProcess) bool {
+	cpu, memory := squeezed(p, fp)
+	return cpu != nil || memory != nil
+}
+
+func tellThrottled(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	cpu, memory := squeezed(p, fp)
+	f := slowFinding(p, fp)
+	f.Confidence = diagnose.Inferred
+	if cpu != nil {
+		f.Family, f.Objects.CPULimitMillis = familyCPU, cpu.Millis
+	} else {
+		f.Family, f.Objects.MemoryHigh = familyMemory, memory.High
+	}
+	return f
 }

@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
@@ -9,7 +11,6 @@ import (
 var SignalDroppedByPID1 = &diagnose.Rule{
 	Cause: "SignalDroppedByPID1",
 	When:  diagnose.InGrace,
-	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "PID 1 has no handler for the stop signal",
@@ -22,28 +23,6 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted. " +
 			"Under an init such as tini, the default action applies: it ends the process, and with it everything that the process has started. " +
 			"Programs such as sleep, tail, cat and cron have no setting by which they handle it.",
-		Evidence: []string{
-			"The last number of NSpid in /proc/PID/status is 1.",
-			"In two readings, the stop signal's bit is in none of SigCgt, SigIgn and SigBlk. " +
-				"The stop signal is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL, else SIGTERM.",
-			"A shell blocks all signals while it starts a program: that does not count. " +
-				"A shell that runs a program, or has ever run one, is ShellPID1NoTrap.",
-			"A subprocess is named as the program if it is the only one and PID 1 sleeps in wait4 or waitid. " +
-				"The same holds for the only subprocess of npm, npx, yarn, pnpm and conda.",
-			"It is also named if a script has replaced itself with sleep, tail or cat, and no other subprocess is a program that serves.",
-			"In all other cases PID 1 is the program, and what it has started helps it.",
-			"PID 1 does not sleep in sigwait. A program that does, such as tini, shows no bit either: its system call tells it apart.",
-			"A reading from before the deletion shows the same. Without one, it is not reported: " +
-				"a handler can remove itself, and a program that was asked to stop then shows no bit either.",
-			"It is proved if the process has not run since that reading. " +
-				"Otherwise it must have shown the same for 15 seconds up to then, and for as long as the reading is old. Then it is inferred.",
-			"A container with a preStop hook is judged when the hook is over. A sleep of the kubelet is over ten seconds after its time.",
-			"A hook that runs a program is over when nothing is left that was executed in the container with the deletion. " +
-				"At the earliest, that is " + fact.HookDelay.String() + " after the deletion.",
-			"Not reported before the pod is gone if the hook runs anything but sleep(1): it may have asked the program to exit.",
-			"Not reported if the preStop hook sends a request to a port, or if the pod shares a PID namespace. " +
-				"Not reported for another runtime than runc's shim, such as gVisor.",
-		},
 		Phrases: map[string][]diagnose.Choice{"killed": killed, "has": verb("has", "had"), "drops": verb("drops", "dropped"), "next": {
 			{Variant: wrapper, Text: "For a fast and clean next deletion, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node). " +
 				"Or start {child} directly, with exec in a script or the exec form of ENTRYPOINT. " +
@@ -89,19 +68,37 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Found(unheard(p, fact.Dropped, func(fp fact.FirstProcess) ([]string, bool) {
-			variant := ""
-			_, role := fp.Main(p)
-			switch {
-			case role == fact.Awaited:
-				variant = wrapper
-			case role == fact.Daemon:
-				variant = daemon
-			case fact.Fixed(fp.Leader.Comm):
-				variant = fixed
-			}
-			return variantsOf(fp, variant), role == fact.Itself || !fact.Shell(fp.Leader)
-		})...)
+	By: diagnose.By[fact.FirstProcess]{
+		From: ofProcesses,
+		Of:   fact.FirstProcesses,
+		Facts: slices.Concat(dropped, facts{
+			{Says: "It is no shell that runs a program, or has ever run one. With such a shell it is ShellPID1NoTrap.",
+				Is: diagnose.If(isProgram), From: ofSuspects},
+			{Says: "A subprocess is named as the program if it is the only one and PID 1 sleeps in wait4 or waitid. " +
+				"The same holds for the only subprocess of npm, npx, yarn, pnpm and conda."},
+			{Says: "It is also named if a script has replaced itself with sleep, tail or cat, and no other subprocess is a program that serves."},
+			{Says: "In all other cases PID 1 is the program, and what it has started helps it."},
+		}),
+		Tell: diagnose.Each(tellDropped),
 	},
+}
+
+// isProgram reports whether the first process is the program, or no shell.
+func isProgram(p *fact.View, fp fact.FirstProcess) bool {
+	_, role := fp.Main(p)
+	return role == fact.Itself || !fact.Shell(fp.Leader)
+}
+
+func tellDropped(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	variant := ""
+	_, role := fp.Main(p)
+	switch {
+	case role == fact.Awaited:
+		variant = wrapper
+	case role == fact.Daemon:
+		variant = daemon
+	case fact.Fixed(fp.Leader.Comm):
+		variant = fixed
+	}
+	return tell(p, fp, fact.Dropped, variantsOf(fp, variant)...)
 }

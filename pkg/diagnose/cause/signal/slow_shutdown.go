@@ -73,7 +73,6 @@ var SlowShutdown = &diagnose.Rule{
 	Cause:  "SlowShutdown",
 	When:   diagnose.WhenGone,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  slowSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",
@@ -196,23 +195,6 @@ var SlowShutdown = &diagnose.Rule{
 			"So does one that only forwards the signal to another program and waits for it, as npm and supervisord do: " +
 			"the process that it runs and that has not exited is named.\n\n" +
 			"A server that waits for its last connections waits without end, unless it has a limit for that. Some have one: " + settings() + ".",
-		Evidence: []string{
-			"The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion. " +
-				"Or it is blocked (SigBlk) and no longer pending (ShdPnd), as with sigwait and signalfd.",
-			"A reading from before the deletion shows the same. Without one, the process had lived for 15 seconds by then, " +
-				"and was not seen to change what it does with signals since. A program that starts has no handler yet.",
-			"Under a small init such as tini, these two items hold for the program that it runs.",
-			"The process is not stopped, traced or frozen, and the kubelet has reported no failure to stop the pod.",
-			"SIGKILL ended the container (exit code 137) at the deadline or later. Three seconds earlier count too: clocks may differ.",
-			"The last readings show what the program did and, if all its threads sleep, what it runs: its children in the same container, " +
-				"except programs such as sleep and tail. If such a child is a shell, or waits for a child, its own child is named.",
-			"That it waited for a process is reported only for a system call that waits for children (wait4, waitid), and a single child. " +
-				"Otherwise the process has merely not exited either.",
-			"The masks of that process show what it does with the stop signal. " +
-				"They show whether it was sent the signal only if it has taken it, leaves it pending, or would have ended by it.",
-			"It is inferred for a shell with a trap that waits for a child from before the deletion: its trap may not have run.",
-			"Not reported for a program that sleeps in sigwait and shows no bit: the kernel drops what PID 1 waits for without having blocked it.",
-		},
 		Seen: []string{
 			"{program} (PID {pid} on the node): {doing}{used}",
 			"{child} (PID {childpid} on the node) {fate}",
@@ -251,48 +233,60 @@ var SlowShutdown = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for _, fp := range slow(p) {
-			if cpu, memory := squeezed(p, fp); cpu != nil || memory != nil {
-				continue // ShutdownThrottled
-			}
-			f, program := slowFinding(p, fp), asked(p, fp)
-			t := program.Leader
-			f.Objects.Thread = diagnose.ThreadOf(t)
-			switch {
-			case t.State == evidence.Uninterruptible:
-				f.Variants = append(f.Variants, waited)
-			case t.State == evidence.Sleeping && f.Objects.Thread.Syscall != "":
-				f.Variants = append(f.Variants, slept)
-			case t.State == evidence.Runnable:
-				f.Variants = append(f.Variants, ran)
-			}
-			switch {
-			case program.Receives(fp.Container.StopSignal) == fact.Took, program.HadHandler(fp.Container.StopSignal):
-				f.Variants = append(f.Variants, removed)
-			case fp.Container.StopSignal != evidence.SIGTERM:
-			case program.Runs("uwsgi"):
-				f.Variants = append(f.Variants, uwsgi)
-			case fp.Runs("systemd"):
-				f.Variants = append(f.Variants, systemd)
-			case program.Runs("postgres"):
-				f.Variants = append(f.Variants, postgres)
-			}
-			last := tellLingering(p, program, &f)
-			if v := limitOf(fp, program, last); v != "" {
-				f.Variants = append(f.Variants, v)
-			}
-			if c := p.Connections; networkTakenAway(p) && f.Family == "" && !explained(f.Variants) {
-				f.Family, f.Objects.Connections, f.Objects.Since = familyNetwork, c.Unanswered, c.Since
-			}
-			if g := containerGroup(p, fp.Container.ID); g != nil && g.CPU != nil {
-				f.Objects.CPUUsedMillis = g.CPU.RecentMillis
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[fact.FirstProcess]{
+		From: ofProcesses,
+		Of:   fact.FirstProcesses,
+		Facts: slices.Concat(unfinished, facts{
+			{Says: "No limit of CPU or memory slowed the container down for half of the grace period. With one, it is ShutdownThrottled.",
+				Is: diagnose.If(unlimited)},
+			{Says: "The last readings show what the program did. If all its threads sleep, they show what it runs: its children in the same container, " +
+				"except programs such as sleep and tail. If such a child is a shell, or waits for a child, its own child is named."},
+			{Says: "That it waited for a process is reported only for a system call that waits for children (wait4, waitid), and a single child. " +
+				"Otherwise the process has merely not exited either."},
+			{Says: "The masks of that process show what it does with the stop signal. " +
+				"They show whether it was sent the signal only if it has taken it, leaves it pending, or would have ended by it."},
+			{Says: "It is inferred for a shell with a trap that waits for a child from before the deletion: its trap may not have run."},
+		}),
+		Tell: diagnose.Each(tellSlow),
 	},
+}
+
+func unlimited(p *fact.View, fp fact.FirstProcess) bool { return !limited(p, fp) }
+
+func tellSlow(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	f, program := slowFinding(p, fp), asked(p, fp)
+	t := program.Leader
+	f.Objects.Thread = diagnose.ThreadOf(t)
+	switch {
+	case t.State == evidence.Uninterruptible:
+		f.Variants = append(f.Variants, waited)
+	case t.State == evidence.Sleeping && f.Objects.Thread.Syscall != "":
+		f.Variants = append(f.Variants, slept)
+	case t.State == evidence.Runnable:
+		f.Variants = append(f.Variants, ran)
+	}
+	switch {
+	case program.Receives(fp.Container.StopSignal) == fact.Took, program.HadHandler(fp.Container.StopSignal):
+		f.Variants = append(f.Variants, removed)
+	case fp.Container.StopSignal != evidence.SIGTERM:
+	case program.Runs("uwsgi"):
+		f.Variants = append(f.Variants, uwsgi)
+	case fp.Runs("systemd"):
+		f.Variants = append(f.Variants, systemd)
+	case program.Runs("postgres"):
+		f.Variants = append(f.Variants, postgres)
+	}
+	last := tellLingering(p, program, &f)
+	if v := limitOf(fp, program, last); v != "" {
+		f.Variants = append(f.Variants, v)
+	}
+	if c := p.Connections; networkTakenAway(p) && f.Family == "" && !explained(f.Variants) {
+		f.Family, f.Objects.Connections, f.Objects.Since = familyNetwork, c.Unanswered, c.Since
+	}
+	if g := containerGroup(p, fp.Container.ID); g != nil && g.CPU != nil {
+		f.Objects.CPUUsedMillis = g.CPU.RecentMillis
+	}
+	return f
 }
 
 // explained reports whether it is known what the program waits for, whatever its connections do.

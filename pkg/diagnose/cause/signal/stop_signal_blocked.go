@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
@@ -10,7 +12,6 @@ import (
 var StopSignalBlocked = &diagnose.Rule{
 	Cause: "StopSignalBlocked",
 	When:  diagnose.InGrace,
-	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the first process blocks the stop signal",
@@ -21,14 +22,6 @@ var StopSignalBlocked = &diagnose.Rule{
 			"The kernel keeps it pending until one of them unblocks it, or takes it with sigwait or signalfd. " +
 			"None does: the thread that should is missing, has exited, or is busy with something else. " +
 			"Every program that the process executes inherits the mask of blocked signals.",
-		Evidence: []string{
-			"The stop signal's bit is in SigBlk of every thread of the first process.",
-			"It stays in ShdPnd until half of the grace period is over. " +
-				"A program that must not be interrupted for a while also blocks the signal, and takes it afterwards.",
-			"The threads have not run since soon after the deletion was requested. If the pod was first seen late, " +
-				"they have not run for half of the grace period.",
-			"Not reported if the signal is blocked and not pending: programs that take signals with sigwait or signalfd block them.",
-		},
 		Phrases: map[string][]diagnose.Choice{"killed": killed, "blocks": verb("blocks", "blocked"), "is": verb("is", "was")},
 		Seen: []string{
 			"{signal} is blocked in every thread of process {pid} (SigBlk) and pending (ShdPnd)",
@@ -42,9 +35,14 @@ var StopSignalBlocked = &diagnose.Rule{
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Found(unheard(p, fact.Blocked, func(fp fact.FirstProcess) ([]string, bool) {
-			return nil, fp.LeavesPending(p, fp.Container.StopSignal)
-		})...)
+	By: diagnose.By[fact.FirstProcess]{
+		From:  ofProcesses,
+		Of:    fact.FirstProcesses,
+		Facts: slices.Concat(inTime, pending),
+		Tell:  diagnose.Each(tellBlocked),
 	},
+}
+
+func tellBlocked(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	return tell(p, fp, fact.Blocked)
 }

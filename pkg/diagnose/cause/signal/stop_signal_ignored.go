@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
@@ -12,7 +14,6 @@ const aShell = "Shell"
 var StopSignalIgnored = &diagnose.Rule{
 	Cause: "StopSignalIgnored",
 	When:  diagnose.InGrace,
-	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the first process ignores the stop signal",
@@ -22,12 +23,6 @@ var StopSignalIgnored = &diagnose.Rule{
 		Meaning: "The process has set the signal's action to ignore (SIG_IGN), or has inherited that. " +
 			"What a shell ignores with trap '' TERM is ignored by every program that it starts, unless the program sets up its own handler. " +
 			"An interactive shell ignores SIGTERM by itself, so a container with a shell on a terminal always uses up its grace period.",
-		Evidence: []string{
-			"The stop signal's bit is in SigIgn of the first process, in two readings.",
-			"It was there before the deletion too, as with SignalDroppedByPID1.",
-			"The first thread does not block the signal, and does not wait for signals with sigwait.",
-			"It is proved if the process has not run since a reading from before the deletion. Otherwise it is inferred.",
-		},
 		Phrases: map[string][]diagnose.Choice{"killed": killed, "ignores": verb("ignores", "ignored"), "next": {
 			{Variant: aShell, Text: "If the shell has a terminal, exit it, or delete its pod with a short --grace-period. " +
 				"If it runs a script, remove its trap '' for {signal}. For a fast and clean next deletion, start the program with exec in the script"},
@@ -54,15 +49,27 @@ var StopSignalIgnored = &diagnose.Rule{
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Found(unheard(p, fact.Ignored, func(fp fact.FirstProcess) ([]string, bool) {
-			switch {
-			case fact.Shell(fp.Leader):
-				return []string{aShell}, true
-			case fact.Fixed(fp.Leader.Comm):
-				return []string{fixed}, true
-			}
-			return nil, true
-		})...)
+	By: diagnose.By[fact.FirstProcess]{
+		From:  ofProcesses,
+		Of:    fact.FirstProcesses,
+		Facts: slices.Concat(inTime, ignoring, facts{noMismatch}),
+		Tell:  diagnose.Each(tellIgnored),
 	},
+}
+
+// ignoring are the facts by which a process ignores the stop signal, and did before the deletion. The kernel drops it only if the leader, which it
+// is sent to, neither blocks it nor waits for it (sig_ignored, kernel/signal.c).
+var ignoring = slices.Concat(facts{
+	{Says: "The stop signal's bit is in SigIgn of the process. Or the signal is SIGCHLD or SIGWINCH without a handler, and the process is not PID 1. " +
+		"The first thread does not block the signal, and does not wait for signals with sigwait.", Is: diagnose.If(shows(fact.Ignored)), From: ofSuspects},
+}, sameBefore)
+
+func tellIgnored(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	switch {
+	case fact.Shell(fp.Leader):
+		return tell(p, fp, fact.Ignored, aShell)
+	case fact.Fixed(fp.Leader.Comm):
+		return tell(p, fp, fact.Ignored, fixed)
+	}
+	return tell(p, fp, fact.Ignored)
 }

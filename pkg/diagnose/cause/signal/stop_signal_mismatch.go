@@ -1,8 +1,11 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // StopSignalMismatch is a container whose program handles other signals than the
@@ -10,7 +13,6 @@ import (
 var StopSignalMismatch = &diagnose.Rule{
 	Cause: "StopSignalMismatch",
 	When:  diagnose.InGrace,
-	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program has no handler for its stop signal",
@@ -21,13 +23,6 @@ var StopSignalMismatch = &diagnose.Rule{
 			"The program in the container handles SIGTERM or another signal, but not that one, so nothing asks it to exit. " +
 			"It happens when a pod overrides the command of an image that was made for another program. " +
 			"It also happens when the image inherits STOPSIGNAL from its base.",
-		Evidence: []string{
-			"The stop signal is not SIGTERM. It is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL.",
-			"Its bit is not in SigCgt of the first process, and the process does not wait for it with sigwait or signalfd.",
-			"It was so before the deletion too, as with SignalDroppedByPID1.",
-			"SIGTERM, SIGINT or SIGQUIT is in SigCgt. For a shell, only SIGTERM counts, and only while it runs no program.",
-			"It is proved if the process has not run since a reading from before the deletion. Otherwise it is inferred.",
-		},
 		Phrases: map[string][]diagnose.Choice{"killed": killed, "has": verb("has", "had")},
 		Seen: []string{
 			"Process {pid} ({comm}) has a handler for {handled} (SigCgt)",
@@ -42,16 +37,34 @@ var StopSignalMismatch = &diagnose.Rule{
 			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
 		Quiet: true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for _, fp := range fact.Signalled(p) {
-			if !fp.Mismatched() {
-				continue
-			}
-			f := diagnose.About(p, fp, confidence(p, fp.Leader, fact.Dropped))
-			f.Objects.Handled = fp.HandledInstead().String()
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[fact.FirstProcess]{
+		From: ofProcesses,
+		Of:   fact.FirstProcesses,
+		Facts: slices.Concat(heard, facts{
+			{Says: "The stop signal is not SIGTERM.", Is: diagnose.If(notTerm)},
+			{Says: "SIGTERM, SIGINT or SIGQUIT is in SigCgt. For a shell, only SIGTERM counts, and only while it runs no program.",
+				Is: diagnose.If(handlesAnother), From: ofSuspects},
+			{Says: "The stop signal's bit is not in SigCgt of the first process, and the first thread does not block it.",
+				Is: diagnose.If(reachesNothing), From: ofSuspects},
+			noSigwait,
+		}, sameBefore),
+		Tell: diagnose.Each(tellMismatch),
 	},
+}
+
+func notTerm(_ *fact.View, fp fact.FirstProcess) bool {
+	return fp.Container.StopSignal != evidence.SIGTERM
+}
+
+func handlesAnother(_ *fact.View, fp fact.FirstProcess) bool { return fp.HandledInstead() != 0 }
+
+// reachesNothing reports whether the stop signal does nothing in the process, unless that waits for it in sigwait.
+func reachesNothing(p *fact.View, fp fact.FirstProcess) bool {
+	return shows(fact.Dropped)(p, fp) || shows(fact.Ignored)(p, fp) || !notInSigwait(p, fp)
+}
+
+func tellMismatch(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	f := tell(p, fp, fact.Dropped)
+	f.Objects.Handled = fp.HandledInstead().String()
+	return f
 }

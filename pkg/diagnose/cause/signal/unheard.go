@@ -66,21 +66,199 @@ func pipelineOf(program string) string {
 		"Do not put the pipeline into the background: $! is the filter, and " + program + " gets SIGKILL before it can stop by itself"
 }
 
-// unheard returns one finding for each first process that receives its stop signal in the given way, and that matches, with the
-// variants that this gives.
-func unheard(p *fact.View, why fact.Reception, matches func(fact.FirstProcess) (variants []string, ok bool)) []diagnose.Finding {
-	var out []diagnose.Finding
-	for _, fp := range fact.Signalled(p) {
-		if p.Gone && !hadItsTurn(p, fp.Container) || fp.Receives(fp.Container.StopSignal) != why || fp.Mismatched() {
-			continue // the containers before it may have used up the grace period
-		}
-		if variants, ok := matches(fp); ok {
-			f := diagnose.About(p, fp, confidence(p, fp.Leader, why))
-			f.Variants = append(f.Variants, variants...)
-			out = append(out, f)
-		}
+// facts are asked of first processes.
+type facts = []diagnose.Fact[fact.FirstProcess]
+
+var (
+	ofProcesses = []evidence.Source{evidence.Processes, evidence.Containers}
+	ofSuspects  = []evidence.Source{evidence.Suspects}
+)
+
+// sent are the facts by which a first process has been sent its stop signal, as far as can be seen.
+var sent = facts{
+	{Says: "First processes are looked at: those that runc's shim has started, of the running containers whose turn to end has come."},
+	{Says: "The turn of a sidecar comes after the containers of the app, and after the sidecars behind it in the specification."},
+	{Says: "Of a pod that is gone, these are the first processes of the containers that SIGKILL ended (exit code 137) at the deadline or later. " +
+		"Three seconds earlier count too: clocks may differ."},
+	{Says: "Nothing is seen that delays the stop signal: the kubelet, containerd and the shim work, and no container is being started. " +
+		"The kubelet has reported no failure to stop the pod, and the deadline is certain.", Pod: delivered},
+	{Says: "The node does not shut down: it may have sent the stop signal before the deletion.", Pod: diagnose.IfPod(nodeStays)},
+	{Says: "The stop signal is known. It is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL, else SIGTERM.",
+		Is: diagnose.If(signalKnown)},
+	{Says: "The container has no preStop hook, or the hook is over. A sleep of the kubelet is over ten seconds after its time. " +
+		"Of a request to a port it is not known.", Is: hookOver},
+	{Says: "A hook that runs a program is over when nothing is left that was executed in the container with the deletion. " +
+		"At the earliest, that is " + fact.HookDelay.String() + " after the deletion."},
+}
+
+// heard are the facts by which it is known what a process does with the stop signal that it has been sent.
+var heard = slices.Concat(sent, facts{
+	{Says: "Two readings, three seconds or more apart, show that the process does the same with signals (SigCgt, SigIgn and SigBlk). " +
+		"A shell blocks all signals while it starts a program: that does not count.", Is: settled},
+	{Says: "The container has no preStop hook but a sleep, or the pod is gone. Another hook may have asked the program to exit.", Is: hookAskedNothing},
+})
+
+// inTime are heard, of a container that has had the grace period.
+var inTime = slices.Concat(heard, facts{hadTurn})
+
+var hadTurn = diagnose.Fact[fact.FirstProcess]{
+	Says: "When the pod is gone: a sidecar has had the grace period. Those that it waits for had exited within 5 seconds after the deletion, " +
+		"or within a quarter of the grace period if that is shorter.",
+	Is: diagnose.If(hadItsTurn),
+}
+
+// sameBefore are the facts by which the signal met what the process does with it now.
+var sameBefore = facts{
+	{Says: "A reading from before the deletion shows the same, and the process has not run since. " +
+		"Or it had shown the same for 15 seconds up to then, and for as long as the reading is old (15 minutes at most).",
+		Is: diagnose.If(metTheSame), From: ofSuspects},
+	{Says: "Without such a reading it is not known: a handler can remove itself. A program that was asked to stop then shows no bit either. " +
+		"It is not known either if a handler was removed within the grace period before the deletion."},
+	{Says: "It is proved if the process has not run since that reading. Otherwise it is inferred."},
+}
+
+var noSigwait = diagnose.Fact[fact.FirstProcess]{
+	Says: "It does not sleep in sigwait. A program that does, such as tini, shows no bit either: its system call tells it apart.",
+	Is:   diagnose.If(notInSigwait), From: ofSuspects,
+}
+
+var noMismatch = diagnose.Fact[fact.FirstProcess]{
+	Says: "The stop signal is SIGTERM, or the process has no handler for another signal that asks programs to exit. " +
+		"With one, it is StopSignalMismatch.",
+	Is: diagnose.If(notMismatched), From: ofSuspects,
+}
+
+// dropped are the facts by which the kernel drops the stop signal.
+var dropped = slices.Concat(inTime, facts{
+	{Says: "The process is PID 1 of its PID namespace: the last number of NSpid in /proc/PID/status is 1. In a pod with a shared one, it is not.",
+		Is: diagnose.If(isPID1)},
+	{Says: "The stop signal's bit is in none of SigCgt, SigIgn and SigBlk.", Is: diagnose.If(noHandler), From: ofSuspects},
+	noSigwait, noMismatch,
+}, sameBefore)
+
+// pending are the facts by which a process blocks its stop signal and never takes it (fact.FirstProcess.LeavesPending).
+var pending = facts{
+	{Says: "The stop signal's bit is in SigBlk of every thread of the process.", Is: diagnose.If(shows(fact.Blocked)), From: ofSuspects},
+	{Says: "It stays in ShdPnd for three seconds or more. Programs that take signals with sigwait or signalfd block them and do not leave them there.",
+		Is: staysPending},
+	{Says: "Half of the grace period is over. A program that must not be interrupted for a while also blocks the signal, and takes it afterwards.",
+		Is: halfIsOver},
+	{Says: "The threads have not run since soon after the deletion was requested. If the pod was first seen late, " +
+		"they have not run for half of the grace period.", Is: asleep},
+}
+
+// untilGone returns an answer that a later reading may change. Of a pod that is gone there is none.
+func untilGone(p *fact.View, h diagnose.Holding) diagnose.Holding {
+	if p.Gone && !h.Yes() {
+		return diagnose.Is(false)
 	}
-	return out
+	return h
+}
+
+// inTheGracePeriod is not yet, as long as that lasts.
+func inTheGracePeriod(p *fact.View, why diagnose.Why) diagnose.Holding {
+	return diagnose.NotYet(diagnose.Waits(p.DeletionRequested, p.Deadline.Sub(p.DeletionRequested), why))
+}
+
+// delivered answers whether nothing is seen that stands before the stop signal (fact.Delivery). A runtime that could not send it does not try
+// again, and another deadline than is known stays so.
+func delivered(p *fact.View) diagnose.Holding {
+	if p.Delivery.Likely || p.DeadlineUnsure || len(p.KillFailures) > 0 {
+		return diagnose.Is(p.Delivery.Likely)
+	}
+	return untilGone(p, inTheGracePeriod(p, diagnose.Late))
+}
+
+func nodeStays(p *fact.View) bool { return !p.Delivery.NodeShuttingDown }
+
+func signalKnown(_ *fact.View, fp fact.FirstProcess) bool { return fp.Container.StopSignal != 0 }
+
+// hookOver answers whether no preStop hook stands before the stop signal (fact.HookOver). Of one that asks a port no reading tells.
+func hookOver(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	c := fp.Container
+	if over := fact.HookOverOrNone(p, c); over || c.PreStopSleep == 0 && c.PreStopProgram == "" {
+		return diagnose.Is(over)
+	}
+	return untilGone(p, diagnose.NotYet(diagnose.Seen(p, diagnose.Slow)))
+}
+
+// settled answers whether what a process does with signals is known (fact.Settled): a program that starts installs its handlers first.
+func settled(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if fact.Settled(p, fp.Leader) {
+		return diagnose.Is(true)
+	}
+	return untilGone(p, diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting)))
+}
+
+// hookAskedNothing answers whether the preStop hook has not asked the program to end. Whether it ends by that no reading shows before it is gone.
+func hookAskedNothing(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if p.Gone || !fact.HookMayHaveAsked(fp.Container) {
+		return diagnose.Is(true)
+	}
+	return inTheGracePeriod(p, diagnose.Slow)
+}
+
+// metTheSame reports whether the stop signal met what the process does with it now. A reading from before the deletion shows that, or none will.
+func metTheSame(_ *fact.View, fp fact.FirstProcess) bool {
+	return fp.Receives(fp.Container.StopSignal) == fp.Shows(fp.Container.StopSignal)
+}
+
+func isPID1(_ *fact.View, fp fact.FirstProcess) bool { return fp.Leader.NamespaceInit() }
+
+// noHandler reports whether the stop signal would do nothing in PID 1, unless that waits for it in sigwait.
+func noHandler(p *fact.View, fp fact.FirstProcess) bool {
+	return shows(fact.Dropped)(p, fp) || shows(fact.Fatal)(p, fp) || !notInSigwait(p, fp)
+}
+
+func notInSigwait(_ *fact.View, fp fact.FirstProcess) bool {
+	return !fp.Expects(fp.Container.StopSignal)
+}
+
+func notMismatched(_ *fact.View, fp fact.FirstProcess) bool {
+	return fp.Container.StopSignal == evidence.SIGTERM || fp.HandledInstead() == 0
+}
+
+// shows makes a fact of what becomes of the stop signal in the process, if it is sent now.
+func shows(r fact.Reception) func(*fact.View, fact.FirstProcess) bool {
+	return func(_ *fact.View, fp fact.FirstProcess) bool { return fp.Shows(fp.Container.StopSignal) == r }
+}
+
+func staysPending(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	t := fp.Leader
+	if !t.SharedPending.Has(fp.Container.StopSignal) {
+		return diagnose.Is(false)
+	}
+	return untilGone(p, diagnose.Lasted(p, t.PendingSince, fact.LeastStill, diagnose.Slow))
+}
+
+func halfIsOver(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if over := hookOver(p, fp); !over.Yes() {
+		return over
+	}
+	return untilGone(p, diagnose.Lasted(p, fact.SignalSince(p, fp.Container), fact.HalfOf(p, fp.Container), diagnose.Slow))
+}
+
+// asleep answers whether no thread of the process has run with the signal pending. One that has run may still sleep for half of the grace period.
+func asleep(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if over := hookOver(p, fp); !over.Yes() {
+		return over
+	}
+	from, ran, half := fp.AsleepFrom(p), fp.Ran(), fact.HalfOf(p, fp.Container)
+	switch still := fact.Latest(ran, fp.Leader.PendingSince); {
+	case !ran.After(from):
+		return untilGone(p, diagnose.Lasted(p, from, fact.LeastStill, diagnose.Slow))
+	case still.Add(half).After(p.Deadline):
+		return diagnose.Is(false)
+	default:
+		return untilGone(p, diagnose.Lasted(p, still, half, diagnose.Slow))
+	}
+}
+
+// tell returns the finding about a first process that does not react to its stop signal, with the variants of what it is.
+func tell(p *fact.View, fp fact.FirstProcess, why fact.Reception, variants ...string) diagnose.Finding {
+	f := diagnose.About(p, fp, confidence(p, fp.Leader, why))
+	f.Variants = append(f.Variants, variants...)
+	return f
 }
 
 // variantsOf returns the variant of a role, as far as a cause has one, and that of another stop signal than SIGTERM.
