@@ -14,7 +14,6 @@ import (
 var KubeletDisconnected = &diagnose.Rule{
 	Cause:  "KubeletDisconnected",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.Sandbox, diagnose.FinalDelete, diagnose.PhaseUnknown},
-	Needs:  []evidence.Source{evidence.Kubelet, evidence.NodeObject, evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:     "kubelet",
 		WholeNode: true,
@@ -43,24 +42,6 @@ var KubeletDisconnected = &diagnose.Rule{
 			"After some 50 seconds the node controller makes the Node's condition Ready Unknown (reason NodeStatusUnknown). " +
 			"Five minutes later it deletes the node's pods, which stay Terminating. " +
 			"nodeagent reaches the API server by another way, with other credentials.",
-		Evidence: []string{
-			"The condition Ready of the Node is Unknown with the reason NodeStatusUnknown. Responses of the API server over thirty " +
-				"seconds show the same lastTransitionTime. A kubelet that gets through corrects it within ten.",
-			"The kubelet's process has been there for a minute, or the one before was not heard either. It is neither stopped nor " +
-				"blocked.",
-			"The kubelet's port completes a TLS handshake within three seconds, so CPU pressure does not keep it from being heard. If " +
-				"it did not respond for twenty seconds, it gets thirty more.",
-			"The pod is past its deadline. Its containers run, and nothing has begun to stop them although containerd and the shim " +
-				"respond.",
-			"Or no process of its containers is left, nothing is in progress, and no container waits to be started again.",
-			"It is inferred, because the reason why the kubelet is not heard does not show.",
-			"It is proved if the kubelet does not accept nodeagent's token and the API server does: the kubelet cannot have the API " +
-				"server review tokens. This shows only where the cluster signed the kubelet's certificate.",
-			"For that proof, Ready was Unknown before the deletion, or before the last of the pod was gone from the node.",
-			"Not reported if something else held the pod before Ready became Unknown: the kubelet was heard after the deletion and is " +
-				"the same since, or it had a minute to write that the pod has ended.",
-			"Not reported for a static pod.",
-		},
 		Remedy: "On the node: journalctl -u kubelet -n 50 shows why. The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2. " +
 			"Unauthorized, x509 or system:anonymous: repair the kubelet's credentials. " +
 			"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem shows when its certificate expires. " +
@@ -70,29 +51,136 @@ var KubeletDisconnected = &diagnose.Rule{
 		Danger: "Do not force-delete the pods of this node, and do not taint it out-of-service: their containers keep running. A " +
 			"StatefulSet then starts the same pod twice.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if since := fact.MayReconnect(p); !since.IsZero() {
-			return diagnose.Undecided(diagnose.Waits(since, fact.Reconnects, diagnose.Restarting))
-		}
-		if !p.Delivery.OutOfTouch || p.Mirror || p.Overdue() < fact.KillLatency {
-			return diagnose.Result{}
-		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: p.Node.Ready.Transition}}
-		switch {
-		case p.Delivery.DeletionNotReceived:
-			f.Variants = []string{untold}
-		case len(fact.AppTasks(p)) > 0 || p.CNI.State != fact.Unseen || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
-			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow)) // something may be in progress for it
-		case fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)):
-			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow)) // it could have written so, and has not
-		case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.BackedOff }):
-			return diagnose.Undecided(diagnose.Seen(p, diagnose.Retry)) // it may be about to start it again
-		}
-		if explains(p, len(f.Variants) > 0) && strings.HasPrefix(p.Node.Kubelet.Health, evidence.TokenRefused) {
-			f.Confidence = diagnose.Proved
-		}
-		return diagnose.Found(f)
+	By: diagnose.Ways{
+		diagnose.By[diagnose.ThePod]{
+			Title: "While the pod runs on",
+			Facts: slices.Concat(disconnected, []diagnose.Fact[diagnose.ThePod]{
+				{
+					Says: "The pod's containers run, and nothing has begun to stop them although containerd and the shim respond.",
+					Pod:  diagnose.IfPod(noStopSeen), From: []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Shims},
+				},
+				{
+					Says: "The API server did not hear from the kubelet after the deletion, or a kubelet was started later and not heard. " +
+						"One that was heard has received the deletion, and something else holds the pod.",
+					Pod: diagnose.IfPod(notHeardSince), From: seenFromBoth,
+				},
+			}),
+			Tell: diagnose.OfPod(tellUntold),
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "When no process of its containers is left",
+			Facts: slices.Concat(disconnected, []diagnose.Fact[diagnose.ThePod]{
+				{Says: "The kubelet may have received the deletion: the pod does not run on as if it were not deleted.", Pod: diagnose.IfPod(notUntold)},
+				{Says: "No process of the pod's containers is left.", Pod: noProcessLeft, From: []evidence.Source{evidence.Processes, evidence.Cgroups}},
+				{Says: "No CNI plugin works for the pod.", Pod: noPluginWorks},
+				{
+					Says: "containerd and the shim respond, no runtime command is in progress, and the kubelet has not reported that it could not stop the pod.",
+					Pod:  runtimeIdle, From: []evidence.Source{evidence.Shims},
+				},
+				{Says: "All this has been so for twenty seconds.", Pod: unchangedForLong},
+				{
+					Says: "Since the pod's last change, the kubelet was heard for less than a minute. In more time it could have written that the pod has ended.",
+					Pod:  hadNoTimeToWrite, From: []evidence.Source{evidence.NodeObject},
+				},
+				{Says: "No container waits to be started again.", Pod: noneBackedOff, From: []evidence.Source{evidence.Containers}},
+				{Says: "The kubelet runs if its process has been there for a minute, or the one before was not heard either. It is neither stopped nor blocked."},
+				{Says: "The kubelet's port completes a TLS handshake within three seconds, so CPU pressure does not keep it from being heard. If " +
+					"it did not respond for twenty seconds, it gets thirty more."},
+				{Says: "It is inferred, because the reason why the kubelet is not heard does not show."},
+				{Says: "It is proved if the kubelet does not accept nodeagent's token and the API server does: the kubelet cannot have the API " +
+					"server review tokens. This shows only where the cluster signed the kubelet's certificate."},
+				{Says: "For that proof, Ready was Unknown before the deletion, or before the last of the pod was gone from the node."},
+			}),
+			Tell: diagnose.OfPod(tellEnded),
+		},
 	},
+}
+
+// disconnected are the facts about the kubelet, and that it has something to do for the pod.
+var disconnected = []diagnose.Fact[diagnose.ThePod]{
+	{
+		Says: "The condition Ready of the Node is Unknown with the reason NodeStatusUnknown.",
+		Pod:  diagnose.IfPod(unheard), From: []evidence.Source{evidence.NodeObject},
+	},
+	{
+		Says: "Responses of the API server over thirty seconds show the same lastTransitionTime, though the kubelet runs. " +
+			"A kubelet that gets through corrects it within ten.",
+		Pod: outOfTouch, From: seenFromBoth,
+	},
+	{Says: "The pod is no static pod.", Pod: diagnose.IfPod(notStatic)},
+	{Says: "The pod is ten seconds past its deadline.", Pod: isLate},
+}
+
+// seenFromBoth are the sources of what the kubelet does, as its node and the API server see it.
+var seenFromBoth = []evidence.Source{evidence.Kubelet, evidence.NodeObject}
+
+func unheard(p *fact.View) bool { return p.Node.Ready.Unheard() }
+
+// outOfTouch answers whether the kubelet runs and is not heard all the same. One that is not there, stopped or silent may be getting through again.
+func outOfTouch(p *fact.View) diagnose.Holding {
+	if p.Delivery.OutOfTouch {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Waits(fact.MayReconnect(p), fact.Reconnects, diagnose.Restarting))
+}
+
+func notStatic(p *fact.View) bool { return !p.Mirror }
+
+func isLate(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Deadline, fact.KillLatency, diagnose.Late)
+}
+
+func noStopSeen(p *fact.View) bool { return p.Delivery.NoStopSeen }
+
+// notHeardSince reports whether the kubelet has not received the deletion (Delivery.DeletionNotReceived).
+func notHeardSince(p *fact.View) bool {
+	return p.Node.Ready != nil &&
+		(!fact.HeardAfter(p, p.DeletionRequested.Add(fact.KillLatency)) || !fact.HeardAfter(p, p.Node.Kubelet.Process.Started()))
+}
+
+func notUntold(p *fact.View) bool { return !p.Delivery.DeletionNotReceived }
+
+// noProcessLeft, noPluginWorks and runtimeIdle answer whether nothing is in progress for the pod: what is may end.
+func noProcessLeft(p *fact.View) diagnose.Holding {
+	return orSeen(p, len(fact.AppTasks(p)) == 0, diagnose.Slow)
+}
+
+func noPluginWorks(p *fact.View) diagnose.Holding {
+	return orSeen(p, p.CNI.State == fact.Unseen, diagnose.Slow)
+}
+
+func runtimeIdle(p *fact.View) diagnose.Holding {
+	return orSeen(p, fact.RuntimeIdle(p), diagnose.Slow)
+}
+
+func unchangedForLong(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.UnchangedSince, fact.Restart, diagnose.Slow)
+}
+
+// hadNoTimeToWrite answers whether the kubelet was not heard for long after the pod has last changed: it could have written so, and has not.
+func hadNoTimeToWrite(p *fact.View) diagnose.Holding {
+	return orSeen(p, p.Node.Ready != nil && !fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)), diagnose.Slow)
+}
+
+// noneBackedOff answers whether the kubelet is not about to start a container again.
+func noneBackedOff(p *fact.View) diagnose.Holding {
+	return orSeen(p, !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.BackedOff }), diagnose.Retry)
+}
+
+func tellUntold(p *fact.View) diagnose.Finding {
+	f := tellDisconnected(p, true)
+	f.Variants = []string{untold}
+	return f
+}
+
+func tellEnded(p *fact.View) diagnose.Finding { return tellDisconnected(p, false) }
+
+func tellDisconnected(p *fact.View, untold bool) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: p.Node.Ready.Transition}}
+	if explains(p, untold) && strings.HasPrefix(p.Node.Kubelet.Health, evidence.TokenRefused) {
+		f.Confidence = diagnose.Proved
+	}
+	return f
 }
 
 // explains reports whether nothing but the lost connection can hold the pod: the loss was noted before the hold began, and all that is left to do

@@ -16,7 +16,6 @@ var KubeletDown = &diagnose.Rule{
 		diagnose.Startup, diagnose.PreStop, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox,
 		diagnose.DynamicResources, diagnose.Volumes, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown,
 	},
-	Needs: []evidence.Source{evidence.Kubelet},
 	Doc: diagnose.Doc{
 		Layer:     "kubelet",
 		WholeNode: true,
@@ -44,19 +43,6 @@ var KubeletDown = &diagnose.Rule{
 		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and sends the API " +
 			"server the delete with grace period 0. " +
 			"Containers keep running without a kubelet. After some 50 seconds the node turns NotReady.",
-		Evidence: []string{
-			"In readings over twenty seconds, no process has one of the kubelet's names: kubelet; kubelite of MicroK8s; k3s-server and " +
-				"k3s-agent of K3s. A kubelet that is restarted is back sooner.",
-			"A kubelet process was seen before. Or the node refuses connections to the kubelet's port, which responded before; a " +
-				"network policy could refuse them as well.",
-			"Stopped: a kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal.",
-			"Restarts: each reading of three minutes found no kubelet, or one that was less than a minute old. One was found three " +
-				"minutes ago, and one of those found is gone again. A kubelet that has run since before the pod's deletion does not count.",
-			"It is inferred if no kubelet process was seen before.",
-			"Not reported if neither a process was seen nor the port responded before: the kubelet may be part of a program with " +
-				"another name.",
-			"Not reported while the kubelet responds.",
-		},
 		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 show why it exited. " +
 			"Repair the cause, then: systemctl start kubelet. Containers keep running. {units}.",
 		Danger: "Do not force-delete the pods of this node: their containers keep running, with their volumes. A StatefulSet then starts the same pod twice. " +
@@ -83,33 +69,50 @@ var KubeletDown = &diagnose.Rule{
 				"Replace /etc/kubernetes/kubelet.conf of this node by it, then: systemctl restart kubelet. Containers keep running.",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		k := &p.Node.Kubelet
-		if t := k.Process; t != nil && t.State == evidence.Stopped {
-			if t.Unchanged(p.Time) < fact.LeastStill {
-				return diagnose.Result{}
-			}
-			return diagnose.Found(diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
-		}
-		// One that runs since before the deletion has been there for the pod.
-		if since := k.Process.Started(); !since.IsZero() && since.Before(p.DeletionRequested) {
-			return diagnose.Result{}
-		}
-		if fact.OfNode(p, k.YoungSince) >= fact.CrashLoop && p.Node.Time.Sub(k.StartSeen) >= fact.CrashLoop && (k.Starts > 1 || k.Starts == 1 &&
-			k.Process == nil && !k.AbsentSince.IsZero()) {
-			return diagnose.Found(diagnose.Finding{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.YoungSince}})
-		}
-		if k.Process != nil || p.Kubelet.State != fact.Gone || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {
-			return diagnose.Result{}
-		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.AbsentSince}}
-		if k.LastSeen.IsZero() {
-			f.Confidence = diagnose.Inferred
-		}
-		if k.Refused {
-			f.Variants = []string{refused}
-		}
-		return diagnose.Found(f)
+	By: diagnose.Ways{
+		diagnose.By[diagnose.ThePod]{
+			Title: "The kubelet is stopped",
+			From:  []evidence.Source{evidence.Kubelet},
+			Facts: []diagnose.Fact[diagnose.ThePod]{
+				{Says: "A kubelet's process is in state T: a signal has stopped it.", Pod: diagnose.IfPod(kubeletStopped)},
+				{Says: "Two readings three seconds or more apart show the same.", Pod: stoppedForLong},
+			},
+			Tell: diagnose.OfPod(tellStopped),
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "The kubelet restarts again and again",
+			From:  []evidence.Source{evidence.Kubelet},
+			Facts: []diagnose.Fact[diagnose.ThePod]{
+				{Says: "No signal has stopped the kubelet's process (state T).", Pod: diagnose.IfPod(notStopped)},
+				{Says: "No kubelet has run since before the pod's deletion.", Pod: diagnose.IfPod(startedSince)},
+				{
+					Says: "Each reading of three minutes found no kubelet, or one that was less than a minute old. One was found three minutes ago.",
+					Pod:  youngForLong,
+				},
+				{Says: "One of those found is gone again.", Pod: goneAgain},
+			},
+			Tell: diagnose.OfPod(tellRestarts),
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "No kubelet is there",
+			From:  []evidence.Source{evidence.Kubelet},
+			Facts: []diagnose.Fact[diagnose.ThePod]{
+				{
+					Says: "No process has one of the kubelet's names: kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s.",
+					Pod:  diagnose.IfPod(noKubelet),
+				},
+				{
+					Says: "A kubelet process was seen before. Or the node refuses connections to the kubelet's port, which responded before. " +
+						"Without either, the kubelet may be part of a program with another name.",
+					Pod: diagnose.IfPod(wasThere),
+				},
+				{Says: "The kubelet's port does not respond, so no kubelet has come back under another name.", Pod: diagnose.IfPod(portSilent)},
+				{Says: "Readings over twenty seconds show no such process. A kubelet that is restarted is back sooner.", Pod: absentForLong},
+				{Says: "The kubelet does not restart again and again, as above.", Pod: diagnose.IfPod(staysAway)},
+				{Says: "It is inferred if no kubelet process was seen before: a network policy could refuse the connections as well."},
+			},
+			Tell: diagnose.OfPod(tellAbsent),
+		},
 	},
 	Recurs: func(p *fact.View) (time.Duration, time.Time) {
 		k := &p.Node.Kubelet
@@ -120,9 +123,106 @@ var KubeletDown = &diagnose.Rule{
 	},
 }
 
-// answers reports whether the kubelet's port responds: the kubelet may have come back under another name.
-func answers(k *evidence.KubeletService) bool {
-	return k.Health == "ok" || strings.HasPrefix(k.Health, "failing checks: ")
+func kubeletStopped(p *fact.View) bool {
+	t := p.Node.Kubelet.Process
+	return t != nil && t.State == evidence.Stopped
+}
+
+func notStopped(p *fact.View) bool { return !kubeletStopped(p) }
+
+func stoppedForLong(p *fact.View) diagnose.Holding {
+	t := p.Node.Kubelet.Process
+	if t == nil {
+		return diagnose.Is(false)
+	}
+	return stillFor(p, t, fact.LeastStill)
+}
+
+// startedSince reports whether no kubelet is known to run since before the deletion: such a one has been there for the pod.
+func startedSince(p *fact.View) bool {
+	since := p.Node.Kubelet.Process.Started()
+	return since.IsZero() || !since.Before(p.DeletionRequested)
+}
+
+// youngForLong answers whether no kubelet has stayed up since one was found.
+func youngForLong(p *fact.View) diagnose.Holding {
+	k := &p.Node.Kubelet
+	if k.YoungSince.IsZero() || k.Starts == 0 {
+		return diagnose.Is(false)
+	}
+	return lastedOnNode(p, fact.Latest(k.YoungSince, k.StartSeen), fact.CrashLoop, diagnose.Restarting)
+}
+
+// goneAgain answers whether one of the kubelets found has ended: the one that is there may stay up.
+func goneAgain(p *fact.View) diagnose.Holding {
+	k := &p.Node.Kubelet
+	return orSeen(p, k.Starts > 1 || k.Starts == 1 && k.Process == nil && !k.AbsentSince.IsZero(), diagnose.Restarting)
+}
+
+func noKubelet(p *fact.View) bool {
+	return p.Node.Kubelet.Process == nil && !p.Node.Kubelet.AbsentSince.IsZero()
+}
+
+func wasThere(p *fact.View) bool {
+	k := &p.Node.Kubelet
+	return !k.LastSeen.IsZero() || k.Refused && k.Health != ""
+}
+
+func portSilent(p *fact.View) bool {
+	h := p.Node.Kubelet.Health
+	return h != fact.KubeletHealthy && !strings.HasPrefix(h, "failing checks: ")
+}
+
+func absentForLong(p *fact.View) diagnose.Holding {
+	return lastedOnNode(p, p.Node.Kubelet.AbsentSince, fact.Restart, diagnose.Restarting)
+}
+
+func staysAway(p *fact.View) bool { return !youngForLong(p).Yes() || !goneAgain(p).Yes() }
+
+func tellStopped(p *fact.View) diagnose.Finding {
+	of := diagnose.Objects{Process: diagnose.ProcessOf(p, p.Node.Kubelet.Process)}
+	return diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: of}
+}
+
+func tellRestarts(p *fact.View) diagnose.Finding {
+	return diagnose.Finding{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: p.Node.Kubelet.YoungSince}}
+}
+
+func tellAbsent(p *fact.View) diagnose.Finding {
+	k := &p.Node.Kubelet
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.AbsentSince}}
+	if k.LastSeen.IsZero() {
+		f.Confidence = diagnose.Inferred
+	}
+	if k.Refused {
+		f.Variants = []string{refused}
+	}
+	return f
+}
+
+// lastedOnNode is diagnose.Lasted for what readings of the node show: they are older than those of the pod.
+func lastedOnNode(p *fact.View, since time.Time, long time.Duration, why diagnose.Why) diagnose.Holding {
+	if since.IsZero() || fact.OfNode(p, since) >= long {
+		return diagnose.Is(!since.IsZero())
+	}
+	return diagnose.NotYet(diagnose.Waits(since, long, why))
+}
+
+// stillFor is diagnose.LastedFor for how long a task has not changed. It counts from the same time in each reading: while readings do not return, the
+// age of what the last one has shown does not grow.
+func stillFor(p *fact.View, t *evidence.Task, long time.Duration) diagnose.Holding {
+	if is := t.Unchanged(p.Time) >= long; is || t.UnchangedSince.IsZero() {
+		return orSeen(p, is, diagnose.Slow)
+	}
+	return diagnose.NotYet(diagnose.Waits(t.UnchangedSince, long, diagnose.Slow))
+}
+
+// orSeen answers yes, or not yet where the next reading may show it.
+func orSeen(p *fact.View, is bool, why diagnose.Why) diagnose.Holding {
+	if is {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, why))
 }
 
 const (

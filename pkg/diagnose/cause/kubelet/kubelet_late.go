@@ -28,8 +28,6 @@ const ownGroup = "OwnGroup"
 var KubeletLate = &diagnose.Rule{
 	Cause:  "KubeletLate",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.PreStop, diagnose.StopSignal, diagnose.PhaseUnknown},
-	Needs:  []evidence.Source{evidence.Kubelet, evidence.Containers, evidence.RuntimeCommands},
-	Partly: []evidence.Source{evidence.NodeObject},
 	Doc: diagnose.Doc{
 		Layer:     "kubelet",
 		WholeNode: true,
@@ -76,19 +74,6 @@ var KubeletLate = &diagnose.Rule{
 			"Here that is an older one, though the grace period is over: the kubelet has not begun to stop the pod, and the stop signal has not been sent. " +
 			"The kubelet first completes what it has begun for this pod, such as stopping a container for its liveness probe with " +
 			"the whole grace period.",
-		Evidence: []string{
-			"The pod's metadata.generation is newer than its status.observedGeneration.",
-			"The kubelet's process is there, and is not stopped by a signal.",
-			"For a minute the pod has been past its deadline, the kubelet has not been restarted, and the Node has not become Ready.",
-			"No image is pulled for the pod, and no runtime command is in progress.",
-			"If the kubelet gets CPU time: all containers run, or nothing of the pod has been started, and the Node is Ready. A kubelet " +
-				"that the API server does not hear is KubeletDisconnected.",
-			"WatchLost: pods of two namespaces wait, and the kubelet has begun to stop none deleted later. Its health check has been ok " +
-				"for so long after the deletion that a hanging main loop would show.",
-			"Without a reason: the pod has also made no progress for as long as Unknown waits.",
-			"It is always inferred. The first family that applies is reported.",
-			"Not reported before Kubernetes 1.34: the kubelet writes no status.observedGeneration.",
-		},
 		Remedy: "On the node, find what the kubelet began for this pod before the deletion and has not finished: " +
 			"journalctl -u kubelet --since=-10min | grep {podnamespace}/{podname}. " +
 			"If nothing is in progress there, and more than six minutes have passed since the deletion: systemctl restart kubelet. " +
@@ -119,41 +104,127 @@ var KubeletLate = &diagnose.Rule{
 				"If it happens again, look at what is between the kubelet and the API server: a load balancer, a proxy, conntrack.",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if !awaitsKubelet(p) {
-			return diagnose.Result{}
-		}
-		since := sinceAble(p)
-		if p.Time.Sub(since) < fact.UnknownAfter {
-			return diagnose.Undecided(diagnose.Waits(since, fact.UnknownAfter, diagnose.Late))
-		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Pod: p.Namespace + "/" + p.Name}}
-		switch {
-		case noProcessor(p, &f):
-			return diagnose.Found(f)
-		case !mayHear(p):
-			return diagnose.Undecided(diagnose.Seen(p, diagnose.Late))
-		case deaf(p) && p.Time.Sub(p.DeletionRequested) < loopTold:
-			return diagnose.Undecided(diagnose.Waits(p.DeletionRequested, loopTold, diagnose.Slow)) // its main loop may hang
-		case deaf(p) && p.Node.Kubelet.Health == fact.KubeletHealthy:
-			f.Family, f.Objects.Since = watchLost, p.DeletionRequested
-			return diagnose.Found(f)
-		}
-		since = fact.Latest(since, fact.Unchanged(p))
-		if patience := fact.StepPatience(p); p.Time.Sub(since) < patience {
-			return diagnose.Undecided(diagnose.Waits(since, patience, diagnose.Slow))
-		}
-		f.Variants, f.Objects.Scarce = []string{diagnose.OnePod}, p.Node.Pressure.Scarce()
-		return diagnose.Found(f)
+	By: diagnose.By[diagnose.ThePod]{
+		Facts: []diagnose.Fact[diagnose.ThePod]{
+			{Says: "The pod's metadata.generation is newer than its status.observedGeneration.", Pod: diagnose.IfPod(stopAwaited)},
+			{Says: "The pod is no static pod.", Pod: diagnose.IfPod(notStatic)},
+			{Says: "status.phase is neither Succeeded nor Failed.", Pod: diagnose.IfPod(notEnded)},
+			{
+				Says: "The API server accepts nodeagent's own update of the pod's status. Otherwise it may not accept that of the kubelet either.",
+				Pod:  diagnose.IfPod(statusAccepted),
+			},
+			{Says: "The kubelet is not cut off from the API server, which is KubeletDisconnected.", Pod: diagnose.IfPod(inTouch)},
+			{
+				Says: "The kubelet's process is there, or never had a name that nodeagent knows.",
+				Pod:  diagnose.IfPod(kubeletRuns), From: []evidence.Source{evidence.Kubelet},
+			},
+			{Says: "Neither a signal nor a tracer has stopped it.", Pod: diagnose.IfPod(notHalted), From: []evidence.Source{evidence.Kubelet}},
+			{Says: "No image is pulled for the pod.", Pod: diagnose.IfPod(noPull), From: []evidence.Source{evidence.Containers}},
+			{
+				Says: "No runtime command is in progress for the pod.",
+				Pod:  diagnose.IfPod(noCommand), From: []evidence.Source{evidence.RuntimeCommands},
+			},
+			{Says: "No CNI plugin sets up the pod's network.", Pod: diagnose.IfPod(noNetworkSetup)},
+			{Says: "No Event of the kubelet reports that it could not stop the pod (FailedKillPod).", Pod: diagnose.IfPod(noKillFailure)},
+			{
+				Says: "For a minute the pod has been past its deadline, the kubelet has not been restarted, and the Node has not become Ready.",
+				Pod:  ableForLong, From: []evidence.Source{evidence.Kubelet},
+			},
+			{
+				Says: "If the kubelet gets CPU time, nothing shows that it hangs: its health check does not fail, and the API server hears from it.",
+				Pod:  starvedOrActs, From: []evidence.Source{evidence.Kubelet},
+			},
+			{Says: "If the kubelet gets CPU time, the Node is Ready.", Pod: starvedOrReady, Partly: []evidence.Source{evidence.NodeObject}},
+			{
+				Says: "If the kubelet gets CPU time, all containers run though containerd and the shim respond, or nothing of the pod has been started.",
+				Pod:  starvedOrUntouched, From: []evidence.Source{evidence.Containers},
+			},
+			{
+				Says: "If pods of two namespaces wait, so much time has passed since the deletion that the health check would show a main loop that hangs. " +
+					"This does not count if the kubelet gets no CPU time, or has begun to stop a pod deleted later.",
+				Pod: loopWouldShow,
+			},
+			{
+				Says: "If neither Throttled, Starved nor WatchLost applies, the pod has made no progress for as long as Unknown waits.",
+				Pod:  reasonOrUnchanged,
+			},
+			{Says: "It is always inferred. The first family that applies is reported."},
+			{Says: "Throttled: the CPU limit of its cgroup stopped the kubelet in at least three of four periods (cpu.stat), measured within a minute."},
+			{Says: "Starved: the kubelet's threads waited for a CPU at least 20 times as long as they ran (schedstat), measured within a minute."},
+			{Says: "WatchLost: pods of two namespaces wait, and the kubelet has begun to stop none deleted later. Its health check is ok."},
+			{Says: "Before Kubernetes 1.34 the kubelet writes no status.observedGeneration."},
+		},
+		Tell: diagnose.OfPod(tellLate),
 	},
 }
 
-// awaitsKubelet reports whether the kubelet runs and, by the pod's status, has not begun to stop the pod, though nothing is seen that it would
-// complete first. Where nodeagent's own update of the status is refused, the kubelet's may be too.
-func awaitsKubelet(p *fact.View) bool {
-	return p.StopAwaited && !p.Mirror && !p.ContainersEnded() && fact.OwnRefusal(p) == nil && !p.Delivery.OutOfTouch &&
-		p.Kubelet.State != fact.Gone && p.Kubelet.State != fact.Stopped &&
-		fact.Pull(p) == nil && len(p.RuntimeCommands) == 0 && len(p.NetworkSetup) == 0 && len(p.KillFailures) == 0
+func stopAwaited(p *fact.View) bool { return p.StopAwaited }
+
+func notEnded(p *fact.View) bool { return !p.ContainersEnded() }
+
+func statusAccepted(p *fact.View) bool { return fact.OwnRefusal(p) == nil }
+
+func inTouch(p *fact.View) bool { return !p.Delivery.OutOfTouch }
+
+func kubeletRuns(p *fact.View) bool { return p.Kubelet.State != fact.Gone }
+
+func notHalted(p *fact.View) bool { return p.Kubelet.State != fact.Stopped }
+
+// noPull, noCommand, noNetworkSetup and noKillFailure report whether nothing is seen that the kubelet would complete first.
+func noPull(p *fact.View) bool { return fact.Pull(p) == nil }
+
+func noCommand(p *fact.View) bool { return len(p.RuntimeCommands) == 0 }
+
+func noNetworkSetup(p *fact.View) bool { return len(p.NetworkSetup) == 0 }
+
+func noKillFailure(p *fact.View) bool { return len(p.KillFailures) == 0 }
+
+func ableForLong(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, sinceAble(p), fact.UnknownAfter, diagnose.Late)
+}
+
+// starvedOrActs, starvedOrReady and starvedOrUntouched answer whether the API server hears from a kubelet that gets CPU time, and nothing is in
+// progress for the pod.
+func starvedOrActs(p *fact.View) diagnose.Holding {
+	acts := p.Kubelet.State == fact.Acts || p.Kubelet.State == fact.Unseen || p.Kubelet.State == fact.Restarted
+	return orSeen(p, acts || getsNoTime(p), diagnose.Late)
+}
+
+func starvedOrReady(p *fact.View) diagnose.Holding {
+	r := p.Node.Ready
+	return orSeen(p, r != nil && r.Status == "True" || getsNoTime(p), diagnose.Late)
+}
+
+func starvedOrUntouched(p *fact.View) diagnose.Holding {
+	return orSeen(p, p.Delivery.NoStopSeen || notBegun(p) || getsNoTime(p), diagnose.Late)
+}
+
+// loopWouldShow answers whether it is not the main loop that hangs, where the kubelet seems to receive no deletions.
+func loopWouldShow(p *fact.View) diagnose.Holding {
+	if getsNoTime(p) || !deaf(p) {
+		return diagnose.Is(true)
+	}
+	return diagnose.Lasted(p, p.DeletionRequested, loopTold, diagnose.Slow)
+}
+
+func reasonOrUnchanged(p *fact.View) diagnose.Holding {
+	if getsNoTime(p) || losesWatch(p) {
+		return diagnose.Is(true)
+	}
+	return diagnose.Lasted(p, fact.Latest(sinceAble(p), fact.Unchanged(p)), fact.StepPatience(p), diagnose.Slow)
+}
+
+func tellLate(p *fact.View) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Pod: p.Namespace + "/" + p.Name}}
+	switch {
+	case getsNoTime(p):
+		tellNoTime(p, &f)
+	case losesWatch(p):
+		f.Family, f.Objects.Since = watchLost, p.DeletionRequested
+	default:
+		f.Variants, f.Objects.Scarce = []string{diagnose.OnePod}, p.Node.Pressure.Scarce()
+	}
+	return f
 }
 
 // sinceAble returns the earliest time from which the kubelet could have begun: the deadline, its own start, or when the API server heard from it
@@ -172,39 +243,35 @@ const recent = time.Minute
 // littleUse is the CPU use, in thousandths of a processor, below which a user of the CPU is not named: it leaves enough for others.
 const littleUse = 200
 
-// noProcessor reports whether the kubelet gets no CPU time, and puts the reason into the finding.
-func noProcessor(p *fact.View, f *diagnose.Finding) bool {
+// getsNoTime reports whether the kubelet is throttled, or gets no CPU time.
+func getsNoTime(p *fact.View) bool {
 	c := p.Node.Processors
-	switch {
-	case c == nil || p.Time.Sub(c.Until) > recent:
-		return false
-	case c.IsThrottled():
+	return c != nil && p.Time.Sub(c.Until) <= recent && (c.IsThrottled() || c.Starves())
+}
+
+// tellNoTime puts the reason why the kubelet gets no CPU time into the finding.
+func tellNoTime(p *fact.View, f *diagnose.Finding) {
+	c := p.Node.Processors
+	if c.IsThrottled() {
 		f.Family, f.Objects.Cgroup, f.Objects.CPULimitMillis = throttled, c.Group, c.Millis
-		return true
-	case !c.Starves():
-		return false
+		return
 	}
 	f.Family = starved
 	// Where the kubelet is part of another program, as in K3s, containerd and the shims are in its group.
 	alone := p.Node.Kubelet.Process != nil && p.Node.Kubelet.Process.Comm == "kubelet"
 	if len(c.Users) > 0 && c.Users[0].Own && c.Users[0].Millis >= littleUse && alone {
 		f.Variants, f.Objects.Cgroup = []string{ownGroup}, c.Users[0].Group
-		return true
+		return
 	}
 	for _, u := range c.Users {
 		if u.Millis >= littleUse && u.Millis*2 >= c.Users[0].Millis {
 			f.Objects.Users = append(f.Objects.Users, diagnose.User{Pod: u.Pod, PodUID: u.PodUID, Cgroup: u.Group})
 		}
 	}
-	return true
 }
 
-// mayHear reports whether the API server hears from the kubelet, and nothing is in progress for the pod.
-func mayHear(p *fact.View) bool {
-	r := p.Node.Ready
-	return (p.Kubelet.State == fact.Acts || p.Kubelet.State == fact.Unseen || p.Kubelet.State == fact.Restarted) &&
-		r != nil && r.Status == "True" && (p.Delivery.NoStopSeen || notBegun(p))
-}
+// losesWatch reports whether the kubelet seems to receive no deletions, and is well.
+func losesWatch(p *fact.View) bool { return deaf(p) && p.Node.Kubelet.Health == fact.KubeletHealthy }
 
 // deaf reports whether the kubelet seems to receive no deletions: pods of several namespaces wait, and it has acted upon no deletion that was
 // requested after this one.

@@ -28,8 +28,6 @@ const notSeen = "NotSeen"
 var KubeletSyncLoopStalled = &diagnose.Rule{
 	Cause:  "KubeletSyncLoopStalled",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.PhaseUnknown},
-	Needs:  []evidence.Source{evidence.Kubelet, evidence.Processes, evidence.Containers, evidence.Shims},
-	Partly: []evidence.Source{evidence.NodeObject},
 	Doc: diagnose.Doc{
 		Layer:     "kubelet",
 		WholeNode: true,
@@ -64,26 +62,6 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"gone, to remove them. " +
 			"When something is mounted there whose server or daemon does not respond, the loop hangs. " +
 			"Pods keep running as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
-		Evidence: []string{
-			"The pod is 45 seconds past its deadline. Its containers run, and SIGKILL has not been sent, though containerd and the shim " +
-				"respond.",
-			"A kubelet thread has been blocked for 45 seconds or more, without moving, in a system call on a volume below a pod's " +
-				"directory. The API server does not have that pod.",
-			"The system call checks whether the path exists: stat or statx on a CSI volume, only statx on other volumes. A thread in " +
-				"another system call is not the main loop's.",
-			"The kubelet was there before the deletion. One that was started since gives the whole grace period again.",
-			"It is inferred until the kubelet itself reports that its loop hangs (check syncloop of its /healthz), which it does after " +
-				"five minutes. Another thread of it could hang there.",
-			"Without such a thread: check syncloop of /healthz fails in two readings ten seconds or more apart, and the Node has been " +
-				"Ready for 20 seconds. While the loop only skips rounds, as without a list of containers, the Node is not Ready.",
-			"If the check fails, it is also reported for a pod that has nothing on the node and about which the kubelet has written " +
-				"nothing.",
-			"Not reported for a static pod, which runs whatever happens to its object. Until the check fails, not reported for a pod on " +
-				"whose own volume a kubelet thread hangs too.",
-			"Not reported if the thread has hung for five and a half minutes and the kubelet still reports ok.",
-			"Without such a thread, not reported if a kubelet thread hangs elsewhere. Nor if the check was ok more than five minutes " +
-				"after the deletion: the loop has come round since.",
-		},
 		Remedy: "Make {behind} respond again. The kubelet then resumes by itself and stops the pods. " +
 			"A restart of the kubelet helps only for a short time: it stops what has been deleted by then, and soon hangs there again.",
 		Danger: "Do not force-delete the pods of this node: their containers keep running. A StatefulSet then starts the same pod twice.",
@@ -117,44 +95,147 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 				"Do not force-delete the pods of this node: their containers keep running. A StatefulSet then starts the same pod twice.",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Result{Found: stalled(p), Open: mayStall(p)}
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Task]{
+			Title: "A thread of the kubelet hangs on a volume of a removed pod",
+			From:  []evidence.Source{evidence.Kubelet},
+			Of:    blockedThreads,
+			Facts: slices.Concat(awaitsLoop[*evidence.Task](), []diagnose.Fact[*evidence.Task]{
+				{
+					Says: "The thread is in a system call on a volume below a pod's directory. The API server does not have that pod.",
+					Is:   diagnose.If(onStranger),
+				},
+				{Says: "The mount at that volume is known.", Is: diagnose.If(mountKnown)},
+				{
+					Says: "The system call checks whether the path exists: stat or statx on a CSI volume, only statx on other volumes. A thread in " +
+						"another system call is not the main loop's.",
+					Is: diagnose.If(asks),
+				},
+				{Says: "The thread has been blocked for 45 seconds or more, without moving.", Is: blockedForLong},
+				{
+					Says: "Until the kubelet's health check fails, the pod's containers run.",
+					Pod:  failsOrUntouched, From: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims},
+				},
+				{Says: "Until the kubelet's health check fails, none of its threads hangs on a volume of the pod itself.", Pod: failsOrIdle},
+				{
+					Says: "No such thread has hung for five and a half minutes while the kubelet still reports ok.",
+					Pod:  diagnose.IfPod(mayGoUnsaid),
+				},
+				{Says: "It is inferred until the kubelet itself reports that its loop hangs (check syncloop of its /healthz), which it does after " +
+					"five minutes. Another thread of it could hang there."},
+			}),
+			Tell: tellStalledOn,
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "Only the kubelet's health check shows it",
+			Facts: slices.Concat(awaitsLoop[diagnose.ThePod](), []diagnose.Fact[diagnose.ThePod]{
+				{Says: "The check syncloop of the kubelet's /healthz fails.", Pod: loopFails, From: []evidence.Source{evidence.Kubelet}},
+				{
+					Says: "It fails in two readings ten seconds or more apart.",
+					Pod:  failsForLong, From: []evidence.Source{evidence.Kubelet},
+				},
+				{
+					Says: "The check was not ok more than five minutes after the deletion: the loop has not come round since.",
+					Pod:  diagnose.IfPod(notComeRound), From: []evidence.Source{evidence.Kubelet},
+				},
+				{
+					Says: "The Node is Ready. While the loop only skips rounds, as without a list of containers, it is not.",
+					Pod:  nodeReady, From: []evidence.Source{evidence.NodeObject},
+				},
+				{Says: "It has been Ready for 20 seconds.", Pod: readyForLong, From: []evidence.Source{evidence.NodeObject}},
+				{
+					Says: "No thread of the kubelet is seen to hang on what the loop may wait for.",
+					Pod:  noneSeenToHang, From: []evidence.Source{evidence.Kubelet},
+				},
+				{Says: "A pod to which SIGKILL has been sent is in another phase."},
+			}),
+			Tell: diagnose.OfPod(tellNotSeen),
+		},
 	},
 }
 
-// stalled returns the finding of a loop that hangs.
-func stalled(p *fact.View) []diagnose.Finding {
-	k := &p.Node.Kubelet
-	if !awaitsLoop(p) || !p.Kill.Known || k.Process == nil || fact.Halted(k.Process) {
-		return nil
+// awaitsLoop returns the facts by which a pod may wait for the kubelet's main loop: it is late, and nothing has begun to stop it.
+func awaitsLoop[T any]() []diagnose.Fact[T] {
+	return []diagnose.Fact[T]{
+		{Says: "The pod is no static pod, which runs whatever happens to its object.", Pod: diagnose.IfPod(notStatic)},
+		{Says: "The pod is 45 seconds past its deadline.", Pod: diagnose.IfPod(lateForLoop)},
+		{
+			Says: "Its containers run as if it had not been deleted, though containerd and the shim respond. " +
+				"Or nothing of it is on the node, and the kubelet has written nothing about it.",
+			Pod: diagnose.IfPod(untouchedOrNotBegun), From: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims},
+		},
+		{
+			Says: "The kubelet was there before the deletion, and keeps to the pod's deadline. " +
+				"One that was started since gives the whole grace period again.",
+			Pod: keepsDeadline, From: []evidence.Source{evidence.Kubelet},
+		},
+		{Says: "The kubelet's process is there.", Pod: processThere, From: []evidence.Source{evidence.Kubelet}},
+		{Says: "Neither a signal nor a tracer has stopped it.", Pod: goesOn, From: []evidence.Source{evidence.Kubelet}},
 	}
-	if t := onStranger(p); t != nil {
-		return stalledOn(p, t)
-	}
-	if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
-		return nil
-	}
-	return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
 }
 
-// awaitsLoop reports whether the pod may wait for the kubelet's main loop: it is late, and nothing has begun to stop it.
-func awaitsLoop(p *fact.View) bool {
-	return !p.Mirror && p.Overdue() >= stalls && (p.Delivery.NoStopSeen || notBegun(p))
+// blockedThreads returns the kubelet's threads that are blocked in the kernel.
+func blockedThreads(p *fact.View) []*evidence.Task {
+	out := make([]*evidence.Task, 0, len(p.Node.Kubelet.Blocked))
+	for i := range p.Node.Kubelet.Blocked {
+		out = append(out, &p.Node.Kubelet.Blocked[i])
+	}
+	return out
 }
 
-// stalledOn returns the finding of a loop whose thread hangs on the volume of a pod that is gone.
-func stalledOn(p *fact.View, t *evidence.Task) []diagnose.Finding {
-	k := &p.Node.Kubelet
+// lateForLoop is a plain yes or no: before that, every pod that is late would be said to wait for the loop.
+func lateForLoop(p *fact.View) bool { return p.Overdue() >= stalls }
+
+func untouchedOrNotBegun(p *fact.View) bool { return p.Delivery.NoStopSeen || notBegun(p) }
+
+func keepsDeadline(p *fact.View) diagnose.Holding {
+	return orSeen(p, p.Kill.Known, diagnose.Restarting)
+}
+
+func processThere(p *fact.View) diagnose.Holding {
+	return orSeen(p, p.Node.Kubelet.Process != nil, diagnose.Restarting)
+}
+
+func goesOn(p *fact.View) diagnose.Holding {
+	t := p.Node.Kubelet.Process
+	return orSeen(p, t == nil || !fact.Halted(t), diagnose.Slow)
+}
+
+// onStranger reports whether a thread is in a system call on a volume of a pod that is not in the API.
+func onStranger(p *fact.View, t *evidence.Task) bool {
+	return t.Probe != nil && slices.ContainsFunc(p.Node.Kubelet.Strangers,
+		func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") })
+}
+
+func mountKnown(_ *fact.View, t *evidence.Task) bool { return t.Probe.Mount != nil }
+
+func blockedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return stillFor(p, t, stalls)
+}
+
+// failsOrUntouched and failsOrIdle answer whether the pod may wait for the loop before that is known to hang: what a pod waits for that was never
+// started is not known, and the worker of one may hang on its volume while the loop works.
+func failsOrUntouched(p *fact.View) diagnose.Holding {
+	return diagnose.Or(diagnose.Is(p.Delivery.NoStopSeen), loopFails(p))
+}
+
+func failsOrIdle(p *fact.View) diagnose.Holding {
+	return diagnose.Or(diagnose.Is(fact.KubeletBusyWithVolume(p) == nil || fact.OnlyCounted(p)), loopFails(p))
+}
+
+// mayGoUnsaid reports whether the health check need not fail yet.
+func mayGoUnsaid(p *fact.View) bool {
+	return p.Node.Kubelet.Health != fact.KubeletHealthy || !slices.ContainsFunc(blockedThreads(p), func(t *evidence.Task) bool {
+		return onStranger(p, t) && mountKnown(p, t) && asks(p, t) && t.Unchanged(p.Time) >= loopTold
+	})
+}
+
+// tellStalledOn tells of the thread that has been blocked longest: the others wait for the same loop, or are not it.
+func tellStalledOn(p *fact.View, found []*evidence.Task) []diagnose.Finding {
+	t := slices.MinFunc(found, func(a, b *evidence.Task) int { return a.UnchangedSince.Compare(b.UnchangedSince) })
 	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
-	switch {
-	case k.LoopStalls():
+	if p.Node.Kubelet.LoopStalls() {
 		f.Confidence = diagnose.Proved
-	case !p.Delivery.NoStopSeen: // what a pod waits for that was never started is not known
-		return nil
-	case fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p): // the pod's own worker may hang, and the loop work
-		return nil
-	case k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold: // the health check would fail by now
-		return nil
 	}
 	if f.Objects.Mount.Family == fact.FamilyFUSE {
 		f.Family = fact.FamilyFUSE
@@ -162,46 +243,63 @@ func stalledOn(p *fact.View, t *evidence.Task) []diagnose.Finding {
 	return []diagnose.Finding{f}
 }
 
-// mayStall returns what is open while the loop may hang on what only the kubelet's health check shows, and that does not fail yet or cannot be
-// read.
-func mayStall(p *fact.View) []diagnose.Open {
+func tellNotSeen(p *fact.View) diagnose.Finding {
+	return diagnose.Finding{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}
+}
+
+// loopFails answers whether the kubelet says that its loop hangs: it may, as long as its health check need not fail yet, or cannot be read.
+func loopFails(p *fact.View) diagnose.Holding {
 	k := &p.Node.Kubelet
-	told := k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold
-	if !awaitsLoop(p) || k.LoopStalls() || told {
-		return nil
+	if k.LoopStalls() || k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold {
+		return diagnose.Is(k.LoopStalls())
 	}
-	return []diagnose.Open{diagnose.OpenUnread(p, evidence.Kubelet)} // without a time: it may never be readable
+	return diagnose.NotYet(diagnose.OpenUnread(p, evidence.Kubelet)) // without a time: it may never be readable
+}
+
+func failsForLong(p *fact.View) diagnose.Holding {
+	if h := loopFails(p); !h.Yes() {
+		return h
+	}
+	return lastedOnNode(p, p.Node.Kubelet.StalledSince, fact.SlowDevice, diagnose.Slow)
 }
 
 // loopRound is for how long the loop must not have come round for the kubelet's health check to fail.
 const loopRound = 5 * time.Minute
 
-// cameRound reports whether the loop, which hangs now, still came round some time after the deletion. It has then had the pod stopped, and
+// notComeRound reports whether the loop, which hangs now, has not come round some time after the deletion. Else it has had the pod stopped, and
 // something else holds the pod.
-func cameRound(p *fact.View) bool {
+func notComeRound(p *fact.View) bool {
 	well := p.Node.Kubelet.StalledAfter
-	return !well.IsZero() && well.Add(-loopRound).Sub(p.DeletionRequested) > fact.KillLatency
+	return well.IsZero() || well.Add(-loopRound).Sub(p.DeletionRequested) <= fact.KillLatency
 }
 
-// maySkip reports whether the loop may only skip its rounds, which fails the same health check. It skips them when PLEG is not healthy or
-// containerd's status is not known. The kubelet then makes the Node not Ready (syncLoop, pkg/kubelet/kubelet.go; runtimeErrors,
+// nodeReady and readyForLong answer whether the loop does not only skip its rounds, which fails the same health check. It skips them when PLEG is not
+// healthy or containerd's status is not known. The kubelet then makes the Node not Ready (syncLoop, pkg/kubelet/kubelet.go; runtimeErrors,
 // pkg/kubelet/runtime.go). When the Node is Ready again, the loop may sleep for five seconds more.
-func maySkip(p *fact.View) bool {
-	r := p.Node.Ready
-	return r == nil || r.Status != "True" || fact.OfNode(p, r.Transition) < fact.Restart && !r.Transition.IsZero()
+func nodeReady(p *fact.View) diagnose.Holding {
+	if p.Node.Ready == nil {
+		return diagnose.NotRead(evidence.NodeObject)
+	}
+	return orSeen(p, p.Node.Ready.Status == "True", diagnose.Slow)
 }
 
-// seenToHang reports whether a thread of the kubelet hangs on what the loop may wait for. That is anything but an umount, or the volume of a pod that
-// is in the API, which the loop does not look at.
-func seenToHang(p *fact.View) bool {
+func readyForLong(p *fact.View) diagnose.Holding {
+	if r := p.Node.Ready; r != nil && !r.Transition.IsZero() {
+		return lastedOnNode(p, r.Transition, fact.Restart, diagnose.Slow)
+	}
+	return diagnose.Is(true)
+}
+
+// noneSeenToHang answers whether no thread of the kubelet hangs on what the loop may wait for. That is anything but an umount, or the volume of a pod
+// that is in the API, which the loop does not look at.
+func noneSeenToHang(p *fact.View) diagnose.Holding {
 	k := &p.Node.Kubelet
-	return k.Error != "" || slices.ContainsFunc(k.Blocked, func(t evidence.Task) bool {
+	return orSeen(p, k.Error == "" && !slices.ContainsFunc(blockedThreads(p), func(t *evidence.Task) bool {
 		if t.Probe == nil || t.Probe.VolumePath == "" {
 			return t.Unchanged(p.Time) >= fact.LeastStill && (t.Probe == nil || t.Probe.Syscall != "umount2")
 		}
-		return t.Probe.Syscall != "umount2" && slices.ContainsFunc(k.Strangers,
-			func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") })
-	})
+		return t.Probe.Syscall != "umount2" && onStranger(p, t)
+	}), diagnose.Slow)
 }
 
 // notBegun reports whether nothing of a pod is on the node and the kubelet has written nothing about it, as with a pod that it has not begun to
@@ -220,28 +318,10 @@ const stalls = 45 * time.Second
 // pkg/kubelet/kubelet.go), and the time of a reading.
 const loopTold = 330 * time.Second
 
-// onStranger returns the thread of the kubelet that has been blocked longest on a volume of a pod that is not in the API; nil when none has been for
-// long.
-func onStranger(p *fact.View) *evidence.Task {
-	var first *evidence.Task
-	k := &p.Node.Kubelet
-	for i := range k.Blocked {
-		t := &k.Blocked[i]
-		if t.Probe == nil || t.Probe.Mount == nil || t.Unchanged(p.Time) < stalls || !asks(t) ||
-			!slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") }) {
-			continue
-		}
-		if first == nil || t.UnchangedSince.Before(first.UnchangedSince) {
-			first = t
-		}
-	}
-	return first
-}
-
 // asks reports whether a thread can be the main loop's, by its system call on a volume. The loop calls PathExists and then IsLikelyNotMountPoint on a
 // CSI volume, and only the latter, with statx, on others (getMountedVolumePathListFromDisk, pkg/kubelet/kubelet_getters.go; k8s.io/mount-utils).
 // Threads that tear a volume down, remove what is left of it or check how full it is hang there without the loop.
-func asks(t *evidence.Task) bool {
+func asks(_ *fact.View, t *evidence.Task) bool {
 	switch t.Probe.Syscall {
 	case "statx":
 		return true

@@ -18,8 +18,6 @@ import (
 var PLEGUnhealthy = &diagnose.Rule{
 	Cause:  "PLEGUnhealthy",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown},
-	Needs:  []evidence.Source{evidence.Kubelet, evidence.NodeObject, evidence.Processes, evidence.Cgroups},
-	Partly: []evidence.Source{evidence.Containers, evidence.Shims, evidence.Containerd},
 	Doc: diagnose.Doc{
 		Layer:     "kubelet",
 		Title:     "PLEG is not healthy: the kubelet cannot list containers",
@@ -66,22 +64,6 @@ var PLEGUnhealthy = &diagnose.Rule{
 			"Then it requests the status of each pod that has changed. Without a response, a pod's worker does not take its next step. " +
 			"After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
 			"Containers run on as they were. The kubelet's health check stays ok for five more minutes.",
-		Evidence: []string{
-			"The Node's condition Ready is False. Its message, which the kubelet writes every ten seconds, reports that PLEG is not " +
-				"healthy and since when.",
-			"The kubelet has reported it twice, and was started before the last list.",
-			"When the kubelet reports it, containerd has responded to nodeagent for 15 seconds or more, and the pod is ten seconds past " +
-				"its deadline.",
-			"Which list fails is known from containerd's responses to nodeagent, which requests both lists and takes 64 KiB of each.",
-			"It is proved for a pod that was deleted ten seconds or more after the kubelet had stopped processing deletions.",
-			"It is inferred for a pod that was deleted before that, if nothing has begun to stop it although containerd and the shim " +
-				"respond.",
-			"It is inferred for a pod whose containers ended after the last list, if only its cgroup or its object has been left for 20 " +
-				"seconds.",
-			"Such a pod is reported earlier if a list is too large, and the kubelet's metrics show a last list 20 seconds old or more " +
-				"(kubelet_pleg_last_seen_seconds).",
-			"Not reported for a static pod.",
-		},
 		Remedy: "On the node: journalctl -u kubelet | grep PLEG shows what containerd has responded. Repair that. " +
 			"With the next complete list the kubelet resumes by itself.",
 		Danger: "Do not force-delete pods of this node whose containers run: they keep running. A StatefulSet then starts the same pod twice.",
@@ -115,33 +97,180 @@ var PLEGUnhealthy = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		g := fact.PLEG(p)
-		if since := fact.MayReconnect(p); g == nil && !since.IsZero() {
-			return diagnose.Undecided(diagnose.Waits(since, fact.Reconnects, diagnose.Restarting))
-		}
-		if g == nil || p.Mirror || g.Said.Sub(p.Deadline) < fact.KillLatency {
-			return diagnose.Result{} // when it had no list the pod was not late yet
-		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: g.Active, Node: p.Node.Name}}
-		switch {
-		case p.Delivery.LoopStalledBefore:
-			f.Confidence, f.Variants = diagnose.Proved, []string{unread}
-		case fact.Missing(p, evidence.Containers, evidence.Shims):
-			return diagnose.Undecided(diagnose.OpenUnread(p, evidence.Containers))
-		case len(fact.AppTasks(p)) > 0:
-			if !p.Kill.Known || p.DeletionRequested.Before(g.Active) || !p.Delivery.NoStopSeen {
-				return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow))
-			}
-			f.Variants = []string{waits}
-		case !p.ContainersEnded() || !endedAfter(p, g.Active.Add(listClock)) || g.Said.Sub(p.UnchangedSince) < fact.Restart:
-			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow)) // it may be about something else, or has had its list
-		}
-		if f.Family, f.Objects.List = failing(p, g); f.Family == "" && undecided(p, g) {
-			return diagnose.Undecided(diagnose.Seen(p, diagnose.Slow))
-		}
-		return diagnose.Found(f)
+	By: diagnose.Ways{
+		diagnose.By[diagnose.ThePod]{
+			Title: "The kubelet has not read the deletion",
+			Facts: slices.Concat(unlisted, []diagnose.Fact[diagnose.ThePod]{
+				{
+					Says: "The pod was deleted ten seconds or more after the kubelet had stopped processing deletions, and nothing shows that it stops the pod.",
+					Pod:  notRead, From: slices.Concat(seenFromBoth, []evidence.Source{evidence.Processes, evidence.Cgroups}),
+				},
+				{Says: "It is proved."},
+			}),
+			Tell: diagnose.OfPod(tellUnread),
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "It may have read it, and the containers run",
+			Facts: slices.Concat(unlisted, []diagnose.Fact[diagnose.ThePod]{
+				mayHaveRead,
+				{
+					Says: "A process of the pod's containers is left.",
+					Pod:  diagnose.IfPod(processLeft), From: []evidence.Source{evidence.Processes, evidence.Cgroups},
+				},
+				{Says: "The kubelet keeps to the pod's deadline: it was there before the deletion, and began with it in time.", Pod: deadlineKnown},
+				{Says: "The pod was deleted after the kubelet's last list.", Pod: deletedAfterList, From: seenFromBoth},
+				{
+					Says: "Nothing has begun to stop the pod although containerd and the shim respond.",
+					Pod:  notBegunToStop, From: []evidence.Source{evidence.Containers, evidence.Shims},
+				},
+				{Says: "It is inferred."},
+			}),
+			Tell: diagnose.OfPod(tellWaits),
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "It may have read it, and the containers have ended",
+			Facts: slices.Concat(unlisted, []diagnose.Fact[diagnose.ThePod]{
+				mayHaveRead,
+				{
+					Says: "No process of the pod's containers is left.",
+					Pod:  diagnose.IfPod(noneIsLeft), From: []evidence.Source{evidence.Processes, evidence.Cgroups},
+				},
+				{Says: "status.phase is Succeeded or Failed.", Pod: containersEnded},
+				{
+					Says: "A container of the pod has ended after the kubelet's last list.",
+					Pod:  endedAfterList, From: slices.Concat(seenFromBoth, []evidence.Source{evidence.Containers, evidence.Shims}),
+				},
+				{Says: "When the kubelet last reported it, the pod had not changed for 20 seconds.", Pod: restedWhenReported, From: seenFromBoth},
+				{Says: "It is inferred. Only the pod's cgroup or its object is left by then. " +
+					"If a list is too large, the kubelet's metrics show it before the Node is NotReady."},
+			}),
+			Tell: diagnose.OfPod(tellUnfinished),
+		},
 	},
+}
+
+// unlisted are the facts about the kubelet's list, and that the pod is late without it.
+var unlisted = []diagnose.Fact[diagnose.ThePod]{
+	{
+		Says: "The Node's condition Ready is False, and its message reports that PLEG is not healthy, and since when. " +
+			"Or a list is too large, and the kubelet's metrics show a last list 20 seconds old or more (kubelet_pleg_last_seen_seconds).",
+		Pod: reportsPLEG, From: seenFromBoth, Partly: []evidence.Source{evidence.Containerd},
+	},
+	{
+		Says: "The kubelet, which reports it every ten seconds and is not stopped, has done so twice and within a minute. " +
+			"It was started before the last list. By then, containerd had responded to nodeagent for 15 seconds or more.",
+		Pod: stillUnlisted, From: seenFromBoth,
+	},
+	{Says: "The pod is no static pod.", Pod: diagnose.IfPod(notStatic)},
+	{Says: "When the kubelet last reported it, the pod was ten seconds past its deadline.", Pod: lateWhenReported, From: seenFromBoth},
+	{
+		Says: "It is known which list fails, or that none does: nodeagent requests both from containerd, and takes 64 KiB of each. " +
+			"A request without a response hangs after three attempts.",
+		Pod: listsTried, From: seenFromBoth, Partly: []evidence.Source{evidence.Containerd},
+	},
+}
+
+// mayHaveRead is the fact that tells the other ways from the first.
+var mayHaveRead = diagnose.Fact[diagnose.ThePod]{
+	Says: "The kubelet may have read the deletion: it stopped processing deletions later, or less than ten seconds before, or it seems to stop the pod.",
+	Pod:  diagnose.IfPod(notUnread),
+}
+
+// reported returns what the kubelet says of its list, or counts where containerd's list is too large; nil where it does neither.
+func reported(p *fact.View) *evidence.PLEG {
+	r, k := p.Node.Ready, &p.Node.Kubelet
+	switch {
+	case r != nil && r.Status == "False" && r.PLEG != nil:
+		return r.PLEG
+	case k.Unlisted() && fact.TooLarge(p) != "":
+		return &evidence.PLEG{Said: k.VolumeCallsRead, Active: k.Listed}
+	}
+	return nil
+}
+
+// ofReport answers what is asked of what the kubelet reports: not yet where its next report may show it. Of one that is not heard, nothing is
+// known until it gets through.
+func ofReport(p *fact.View, is func(g *evidence.PLEG) bool) diagnose.Holding {
+	g, since := reported(p), fact.MayReconnect(p)
+	switch {
+	case g != nil && is(g):
+		return diagnose.Is(true)
+	case !since.IsZero():
+		return diagnose.NotYet(diagnose.Waits(since, fact.Reconnects, diagnose.Restarting))
+	case g != nil:
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.Is(false)
+}
+
+func reportsPLEG(p *fact.View) diagnose.Holding {
+	return ofReport(p, func(*evidence.PLEG) bool { return true })
+}
+
+func stillUnlisted(p *fact.View) diagnose.Holding {
+	return ofReport(p, func(*evidence.PLEG) bool { return fact.PLEG(p) != nil })
+}
+
+// lateWhenReported answers whether the pod was late when the kubelet had no list.
+func lateWhenReported(p *fact.View) diagnose.Holding {
+	return ofReport(p, func(g *evidence.PLEG) bool { return g.Said.Sub(p.Deadline) >= fact.KillLatency })
+}
+
+func listsTried(p *fact.View) diagnose.Holding {
+	return ofReport(p, func(g *evidence.PLEG) bool {
+		family, _ := failing(p, g)
+		return family != "" || !undecided(p, g)
+	})
+}
+
+// notRead answers whether the kubelet has not read the deletion, which follows from its report.
+func notRead(p *fact.View) diagnose.Holding {
+	if fact.PLEG(p) != nil {
+		return diagnose.Is(p.Delivery.LoopStalledBefore)
+	}
+	return ofReport(p, func(*evidence.PLEG) bool { return false })
+}
+
+func notUnread(p *fact.View) bool { return !p.Delivery.LoopStalledBefore }
+
+func processLeft(p *fact.View) bool { return len(fact.AppTasks(p)) > 0 }
+
+func noneIsLeft(p *fact.View) bool { return !processLeft(p) }
+
+func deadlineKnown(p *fact.View) diagnose.Holding { return orSeen(p, p.Kill.Known, diagnose.Slow) }
+
+func deletedAfterList(p *fact.View) diagnose.Holding {
+	return ofReport(p, func(g *evidence.PLEG) bool { return !p.DeletionRequested.Before(g.Active) })
+}
+
+func notBegunToStop(p *fact.View) diagnose.Holding {
+	return orSeen(p, p.Delivery.NoStopSeen, diagnose.Slow)
+}
+
+func containersEnded(p *fact.View) diagnose.Holding {
+	return orSeen(p, p.ContainersEnded(), diagnose.Slow)
+}
+
+// endedAfterList answers whether the kubelet needs another list: else it may have had one from after the end of the containers.
+func endedAfterList(p *fact.View) diagnose.Holding {
+	return ofReport(p, func(g *evidence.PLEG) bool { return endedAfter(p, g.Active.Add(listClock)) })
+}
+
+func restedWhenReported(p *fact.View) diagnose.Holding {
+	return ofReport(p, func(g *evidence.PLEG) bool { return g.Said.Sub(p.UnchangedSince) >= fact.Restart })
+}
+
+func tellUnread(p *fact.View) diagnose.Finding { return tellUnlisted(p, diagnose.Proved, unread) }
+
+func tellWaits(p *fact.View) diagnose.Finding { return tellUnlisted(p, diagnose.Inferred, waits) }
+
+func tellUnfinished(p *fact.View) diagnose.Finding { return tellUnlisted(p, diagnose.Inferred) }
+
+func tellUnlisted(p *fact.View, c diagnose.Confidence, variants ...string) diagnose.Finding {
+	g := reported(p)
+	f := diagnose.Finding{Variants: variants, Confidence: c, Objects: diagnose.Objects{Since: g.Active, Node: p.Node.Name}}
+	f.Family, f.Objects.List = failing(p, g)
+	return f
 }
 
 // listClock is how much later the last list may have been than the kubelet reports: it reports that time in whole seconds.
