@@ -210,13 +210,13 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		if f, ok := onDevice(p); ok {
 			return diagnose.Found(f)
 		}
-		if all := holders(p, p.Devices); len(all) > 0 {
+		if all := inOrder(p, meet(p, holdersOf(p, p.Devices), keepsLong)); len(all) > 0 {
 			first := all[0]
-			m := byID(p.Devices, first.MountID)
+			m := first.on
 			if published(m) && driverAway(p, m) {
 				return diagnose.Result{}
 			}
-			f := heldFinding(p, m, all)
+			f := heldFinding(p, all)
 			switch {
 			case first.Mounted && f.Family == "":
 				f.Family = elsewhere
