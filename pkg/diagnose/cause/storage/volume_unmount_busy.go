@@ -540,19 +540,6 @@ func oneOfEach(all []holder) []holder {
 	return append(out, others...)
 }
 
-// driverAway reports whether nothing would unmount a volume: its CSI driver is not registered, does not respond at its
-// socket, or is not known to the kubelet. What uses the volume has then not made an unmount fail yet.
-func driverAway(p *fact.View, m *evidence.Mount) bool {
-	for i := range p.Volumes {
-		v := &p.Volumes[i]
-		if v.Name != m.Volume || v.Plugin != m.Plugin || v.Driver == "" && !v.NoRecord {
-			continue
-		}
-		return v.NoRecord || p.CSI[v.Driver].State == fact.Gone
-	}
-	return false
-}
-
 // unmounts reports whether a process is one of those that unmount, or release the kubelet's
 // loop device before that (losetup -d; removeLoopDevice, pkg/volume/util/volumepathhandler).
 func unmounts(t *evidence.Task) bool {
