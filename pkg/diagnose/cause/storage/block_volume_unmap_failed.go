@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +22,6 @@ import (
 var BlockVolumeUnmapFailed = &diagnose.Rule{
 	Cause:  "BlockVolumeUnmapFailed",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.Holders, evidence.Cgroups},
-	Partly: []evidence.Source{evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a raw block volume cannot be unmapped, usually because in use",
@@ -117,23 +116,6 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Meaning: "The containers have exited, and the kubelet has to unmap the block device of the pod (volumeMode: Block). It keeps a mount and a " +
 			"loop device on it, and has to remove both. Something on the node uses one of them: a process, or what was made of the device's " +
 			"content. The kubelet retries without end, with pauses of up to two minutes, and reports it in its log only.",
-		Evidence: []string{
-			"The containers have exited. The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is " +
-				"left. So is the pod's cgroup, which the kubelet removes later.",
-			"Two readings ten seconds or more apart show what uses the device: one of the next three.",
-			"A process in the host's mount namespace has a file open on that mount (mnt_id in /proc/PID/fdinfo). Or it has the loop device open " +
-				"whose backing_file is that mount, or a partition of that loop device.",
-			"The loop device, a partition of it or such a device has a holder (/sys/dev/block): a device-mapper device, a software RAID or " +
-				"another block device. dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state.",
-			"The file system of the loop device, or of a partition of it, is in the host's mount table.",
-			"A device among the holders counts if all these readings show it, whether it is mounted or not.",
-			"If nothing is found in the host's mount namespace, others with a process are checked. Their mountinfo has a mount of the loop " +
-				"device or of a partition. Or a process has the loop device open (by the device number of the file).",
-			"Family Failing: none of this is seen, but the kubelet has since counted more failed attempts at block volumes of the plugin " +
-				"(storage_operation_duration_seconds, operation unmap_volume). It has not called the CSI driver yet.",
-			"Inferred if all readings show something on the device, but one thing after another. That counts only if the kubelet has already " +
-				"released the loop device (autoclear): the kernel then keeps it as long as it is in use.",
-		},
 		Seen: []string{
 			"The kubelet's own mount of the device is left at {mountpoint}",
 			"Readings at least 10 s apart show {process} on the device: {via}",
@@ -203,30 +185,175 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		},
 	},
 	Recurs: uncounted(func(v *evidence.Volume) bool { return v.Block }),
-	Check: func(p *fact.View) diagnose.Result {
-		if !fact.DevicesLeft(p) && !fact.VolumesLeft(p) || p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
-			return diagnose.Result{}
-		}
-		if f, ok := onDevice(p); ok {
-			return diagnose.Found(f)
-		}
-		if all := holders(p, p.Devices); len(all) > 0 {
-			first := all[0]
-			m := byID(p.Devices, first.MountID)
-			if published(m) && driverAway(p, m) {
-				return diagnose.Result{}
-			}
-			f := heldFinding(p, m, all)
-			switch {
-			case first.Mounted && f.Family == "":
-				f.Family = elsewhere
-			case first.Mounted:
-				f.Variants = append(f.Variants, elsewhere)
-			}
-			return diagnose.Found(f)
-		}
-		return diagnose.Found(notUnmapped(p)...)
+	By: diagnose.Ways{
+		diagnose.By[loop]{
+			Title: "If something is on the kubelet's loop device",
+			From:  []evidence.Source{evidence.Mounts},
+			Of:    loops,
+			Facts: slices.Concat(deviceLeft[loop](), loopInUse, []diagnose.Fact[loop]{
+				{Says: "The loop device, a partition of it or such a device has a holder (/sys/dev/block): a device-mapper device, a software RAID or " +
+					"another block device. dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state."},
+				{Says: "A file system counts if it is in the host's mount table."},
+				{Says: "Inferred if all readings show something on the device, but one thing after another."},
+			}),
+			Tell: diagnose.First(tellLoop),
+		},
+		diagnose.By[holder]{
+			Title: "If a process uses the device",
+			From:  []evidence.Source{evidence.Mounts, evidence.Holders},
+			Of:    holdersOfDevices,
+			Facts: slices.Concat(deviceLeft[holder](), []diagnose.Fact[holder]{{Says: noLoopInUse, Pod: diagnose.IfPod(noLoopIsInUse)}}, keepsLong,
+				[]diagnose.Fact[holder]{
+					isOnFirstUsed,
+					{Says: "A process in the host's mount namespace has a file open on that mount (mnt_id in /proc/PID/fdinfo). Or it has the loop device open " +
+						"whose backing_file is that mount, or a partition of that loop device."},
+					{Says: "If nothing is found in the host's mount namespace, others with a process are checked. Their mountinfo has a mount of the loop " +
+						"device or of a partition. Or a process has the loop device open (by the device number of the file)."},
+				}, driverThere[holder](evidence.Volumes)),
+			Tell: tellDeviceHeld,
+		},
+		diagnose.By[*evidence.Volume]{
+			Title: "If nothing is seen that uses it (family " + failing + ")",
+			From:  []evidence.Source{evidence.Mounts, evidence.Volumes},
+			Of:    blockVolumes,
+			Facts: slices.Concat(deviceLeft[*evidence.Volume](), []diagnose.Fact[*evidence.Volume]{
+				{Says: noLoopInUse, Pod: diagnose.IfPod(noLoopIsInUse)},
+				{Says: "No process has used a block device of the pod for ten seconds or more.", Pod: diagnose.IfPod(noDeviceIsHeld),
+					From: []evidence.Source{evidence.Holders}},
+				{Says: "The kubelet has not called the CSI driver yet: its own mount of the device is left.", Is: diagnose.If(notReached)},
+				{Says: "Nothing is on the loop device of the volume.", Is: diagnose.If(hasNothingOn)},
+				{Says: "No process uses the device.", Is: diagnose.If(isNotHeld), From: []evidence.Source{evidence.Holders}},
+				{Says: "The pod is past its deadline by one minute, and all readings of that minute show the same.", Pod: settledFor},
+				{
+					Says: "The kubelet has since counted more failed attempts at block volumes of the plugin (storage_operation_duration_seconds, operation " +
+						"unmap_volume).",
+					Is: diagnose.If(unmapFails), From: []evidence.Source{evidence.VolumeCalls},
+				},
+				{Says: "No call to the volume's CSI driver has failed: the kubelet may count that as an attempt.", Is: diagnose.If(noCallFails),
+					From: []evidence.Source{evidence.VolumeCalls}},
+				{Says: "The last failed attempt came after the first reading that showed nothing on the loop device.", Is: failsWithNothingOn,
+					From: []evidence.Source{evidence.VolumeCalls}},
+				{Says: "It came after the first reading that showed no process that uses the device.", Is: failsUnheld,
+					From: []evidence.Source{evidence.VolumeCalls, evidence.Holders}},
+			}),
+			Tell: diagnose.First(tellUnmapFails),
+		},
 	},
+}
+
+// deviceLeft are the facts that the kubelet must have tried to unmap a block device of the pod.
+func deviceLeft[T any]() []diagnose.Fact[T] {
+	return []diagnose.Fact[T]{
+		{
+			Says: "The mount of a device, below the kubelet's directory plugins and with the pod's UID as its name, is left. So is the pod's cgroup, which " +
+				"the kubelet removes later. Or the kubelet fails to tear down a volume of the pod.",
+			Pod: diagnose.IfPod(isLeft), From: []evidence.Source{evidence.Cgroups}, Partly: []evidence.Source{evidence.Volumes, evidence.VolumeCalls},
+		},
+		{Says: overdueAsBefore, Pod: isOverdueAsBefore},
+	}
+}
+
+// loopInUse are the facts about a loop device that has a user.
+//
+// When the kubelet releases a loop device that is in use, the kernel frees it at the last close. So one
+// that is left after that has been in use without a gap since then, though not always by the same user.
+// If the kubelet has not released it yet, as when losetup fails, there may be gaps.
+var loopInUse = slices.Concat([]diagnose.Fact[loop]{
+	{Says: "On the loop device, or on a partition of it, is a block device or a file system that is mounted.", Is: diagnose.If(isUsed)},
+	{
+		Says: "Readings ten seconds or more apart show the same there: all of it, or a block device, whether that is mounted or not. Or they show one " +
+			"thing after another, and the kubelet has already released the loop device (autoclear): it stays as long as it is in use.",
+		Is: isUsedForLong,
+	},
+}, driverThere[loop](evidence.Volumes))
+
+const noLoopInUse = "Nothing has been on a loop device of the pod for ten seconds or more."
+
+// A loop is a loop device of the kubelet, and the mount of the block device of the pod that it is on.
+type loop struct {
+	*evidence.Loop
+	on *evidence.Mount
+}
+
+// Named says which one it is.
+func (l loop) Named(*fact.View) string {
+	return fmt.Sprintf("loop device %.40q of volume %.63q", l.Name, l.on.Volume)
+}
+
+func (l loop) mount() *evidence.Mount { return l.on }
+
+func loops(p *fact.View) (out []loop) {
+	for i := range p.Loops {
+		if m := byID(p.Devices, p.Loops[i].MountID); m != nil {
+			out = append(out, loop{&p.Loops[i], m})
+		}
+	}
+	return out
+}
+
+func holdersOfDevices(p *fact.View) []holder { return holdersOf(p, p.Devices) }
+
+func blockVolumes(p *fact.View) (out []*evidence.Volume) {
+	for i := range p.Volumes {
+		if v := &p.Volumes[i]; v.Block {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func isLeft(p *fact.View) bool { return fact.DevicesLeft(p) || fact.VolumesLeft(p) }
+
+func isUsed(_ *fact.View, l loop) bool { return l.Used() }
+
+// isUsedForLong answers whether something has been on a loop device for long: all that is there, one block device of it, or one thing after another.
+func isUsedForLong(p *fact.View, l loop) diagnose.Holding {
+	since := l.Since
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(since) {
+			since = t
+		}
+	}
+	for _, d := range l.Mapper {
+		earlier(d.Since)
+	}
+	if l.Released {
+		earlier(l.UsedSince)
+	}
+	return usedSince(p, since)
+}
+
+func noLoopIsInUse(p *fact.View) bool { return len(meet(p, loops(p), loopInUse)) == 0 }
+
+func noDeviceIsHeld(p *fact.View) bool { return len(meet(p, holdersOfDevices(p), keepsLong)) == 0 }
+
+func tellLoop(p *fact.View, l loop) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{l.on.Volume}, Mount: diagnose.MountOf(p, l.on)}}
+	all := l.Mapper
+	if !lasts(p, l.Since) {
+		all = slices.DeleteFunc(slices.Clone(l.Mapper), func(d evidence.Mapped) bool { return !lasts(p, d.Since) })
+		if len(all) == 0 {
+			f.Confidence, f.Variants, all = diagnose.Inferred, []string{changing}, l.Mapper
+		}
+	}
+	if len(all) > 0 {
+		describeMapped(p, &f, l.on, all, inUse(p, l.Loop, all))
+	} else {
+		describeMounted(p, &f, l.on, l.Loop)
+	}
+	return f
+}
+
+func tellDeviceHeld(p *fact.View, found []holder) []diagnose.Finding {
+	all := inOrder(p, found)
+	f := heldFinding(p, all)
+	switch {
+	case all[0].Mounted && f.Family == "":
+		f.Family = elsewhere
+	case all[0].Mounted:
+		f.Variants = append(f.Variants, elsewhere)
+	}
+	return []diagnose.Finding{f}
 }
 
 // The families: mapped and raid for a device whose content was made into another device, failing
@@ -249,42 +376,6 @@ const (
 	// provisioner does that if its storage is on block volumes.
 	ofPod = "OfPod"
 )
-
-// onDevice looks for what is on a loop device of the kubelet.
-//
-// When the kubelet releases a loop device that is in use, the kernel frees it at the last close. So one
-// that is left after that has been in use without a gap since then, though not always by the same user.
-// If the kubelet has not released it yet, as when losetup fails, there may be gaps.
-func onDevice(p *fact.View) (diagnose.Finding, bool) {
-	for i := range p.Loops {
-		l := &p.Loops[i]
-		m := byID(p.Devices, l.MountID)
-		if m == nil || published(m) && driverAway(p, m) || l.Since.IsZero() {
-			continue
-		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}
-		all := l.Mapper
-		if !lasts(p, l.Since) {
-			all = slices.DeleteFunc(slices.Clone(l.Mapper), func(d evidence.Mapped) bool { return !lasts(p, d.Since) })
-		}
-		switch {
-		case len(all) > 0:
-			describeMapped(p, &f, m, all, inUse(p, l, all))
-		case l.Mount != nil && lasts(p, l.Since):
-			describeMounted(p, &f, m, l)
-		case !l.Used() || !lasts(p, l.UsedSince) || !l.Released:
-			continue
-		case len(l.Mapper) > 0:
-			f.Confidence, f.Variants = diagnose.Inferred, []string{changing}
-			describeMapped(p, &f, m, l.Mapper, inUse(p, l, l.Mapper))
-		default:
-			f.Confidence, f.Variants = diagnose.Inferred, []string{changing}
-			describeMounted(p, &f, m, l)
-		}
-		return f, true
-	}
-	return diagnose.Finding{}, false
-}
 
 // lasts reports whether something has been seen since a time for long enough.
 func lasts(p *fact.View, since time.Time) bool {
@@ -360,44 +451,59 @@ func besides(all []evidence.Mapped, d *evidence.Mapped) []string {
 	return out
 }
 
-// notUnmapped is about a device that the kubelet fails to unmap before it calls a CSI driver:
-// its own mount of the device is left.
-func notUnmapped(p *fact.View) []diagnose.Finding {
-	if !settled(p) {
-		return nil
-	}
-	for i := range p.Volumes {
-		v := &p.Volumes[i]
-		c := fact.FailedUnmount(p, v)
-		if c == nil || !notReached(p, v) || mappedOrMounted(p, v, c) || heldLately(p, v, c) {
-			continue
-		}
-		if v.Driver != "" && fact.FailedCall(p, v.Driver) != nil {
-			continue // a call for another volume of the driver, which the kubelet may count
-		}
-		return []diagnose.Finding{{
-			Family: failing, Variants: whose(p, c), Confidence: confidence(p, c, []string{v.Name}),
-			Objects: diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/")},
-		}}
-	}
-	return nil
+// loopsOf returns the loop devices of a volume.
+func loopsOf(p *fact.View, v *evidence.Volume) []loop {
+	return slices.DeleteFunc(loops(p), func(l loop) bool { return l.on.Volume != v.Name || l.on.Plugin != v.Plugin })
 }
 
-// mappedOrMounted reports whether something is on a loop device of a volume, even if only since a moment ago. It also
-// reports what was there before the first reading that showed nothing: the last failed attempt may be from that time.
-func mappedOrMounted(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCall) bool {
-	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
-		m := byID(p.Devices, l.MountID)
-		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (l.Used() || !l.UsedUntil.IsZero() && failed.Rose.Before(l.Since))
+func hasNothingOn(p *fact.View, v *evidence.Volume) bool {
+	return !slices.ContainsFunc(loopsOf(p, v), func(l loop) bool { return l.Used() })
+}
+
+func isNotHeld(p *fact.View, v *evidence.Volume) bool {
+	return !slices.ContainsFunc(holdersOfDevices(p), func(h holder) bool {
+		return h.on.Volume == v.Name && h.on.Plugin == v.Plugin && !unmounts(&h.Task)
 	})
 }
 
-// heldLately is mappedOrMounted for a process that uses the device, or did.
-func heldLately(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCall) bool {
-	return failed.Rose.Before(p.UnheldSince) || slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool {
-		m := byID(p.Devices, h.MountID)
-		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && !unmounts(&h.Task)
-	})
+func unmapFails(p *fact.View, v *evidence.Volume) bool { return fact.FailedUnmount(p, v) != nil }
+
+// noCallFails reports whether no call to the driver of a volume has failed, which may be one for another volume that the kubelet counts.
+func noCallFails(p *fact.View, v *evidence.Volume) bool {
+	return v.Driver == "" || fact.FailedCall(p, v.Driver) == nil
+}
+
+// failsWithNothingOn answers whether the last failed attempt is not from the time when something was on the loop device.
+func failsWithNothingOn(p *fact.View, v *evidence.Volume) diagnose.Holding {
+	var free time.Time
+	for _, l := range loopsOf(p, v) {
+		if !l.UsedUntil.IsZero() {
+			free = fact.Latest(free, l.Since)
+		}
+	}
+	return failsSince(p, v, free)
+}
+
+// failsUnheld answers whether the last failed attempt is not from the time when a process used the device.
+func failsUnheld(p *fact.View, v *evidence.Volume) diagnose.Holding {
+	return failsSince(p, v, p.UnheldSince)
+}
+
+// failsSince answers whether the last failed attempt at a volume came no sooner than what was in the way had gone: the next one tells.
+func failsSince(p *fact.View, v *evidence.Volume, free time.Time) diagnose.Holding {
+	if failed := fact.FailedUnmount(p, v); failed != nil && failed.Rose.Before(free) {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Next))
+	}
+	return diagnose.Is(true)
+}
+
+// tellUnmapFails is about a device that the kubelet fails to unmap before it calls a CSI driver: its own mount of the device is left.
+func tellUnmapFails(p *fact.View, v *evidence.Volume) diagnose.Finding {
+	c := fact.FailedUnmount(p, v)
+	return diagnose.Finding{
+		Family: failing, Variants: whose(p, c), Confidence: confidence(p, c, []string{v.Name}),
+		Objects: diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/")},
+	}
 }
 
 // notReached reports whether a volume is a block device and the kubelet's own mount of it is

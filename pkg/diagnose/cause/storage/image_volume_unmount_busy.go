@@ -18,7 +18,6 @@ import (
 var ImageVolumeUnmountBusy = &diagnose.Rule{
 	Cause:  "ImageVolumeUnmountBusy",
 	Phases: []diagnose.Phase{diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Mounts, evidence.Holders, evidence.Events},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "an image volume cannot be unmounted: it is in use",
@@ -41,18 +40,6 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		Meaning: "The pod has a volume of type image, which containerd mounts on the node from the image's layers. When the sandbox has stopped, " +
 			"containerd unmounts it. A process on the node uses it: a shell that has changed into the directory, a security scanner, a backup. " +
 			"The kernel returns EBUSY, and the pod stays.",
-		Evidence: []string{
-			"The kubelet has reported at least twice that it could not unmount the image volumes of this sandbox (Events of this pod with " +
-				"reason FailedKillPod). The reports came since the deletion, over eight seconds or more.",
-			"The error names a volume that is busy. This volume is still in the host's mount table, below image-volumes and the sandbox's ID.",
-			"A process in the host's mount namespace has used this very mount for ten seconds or more. It has a file open there (mnt_id in " +
-				"/proc/PID/fdinfo), or its working directory, root directory or program.",
-			"This process was started before the kubelet's last report.",
-			"If there is none, a process in another mount namespace uses the copy that the kernel unmounts together with this mount. A " +
-				"DaemonSet with mountPropagation HostToContainer has such a copy.",
-			"Inferred: any user who may create Events in the pod's namespace can have created these, for a pod that hangs for another reason.",
-			"Not reported if a CNI plugin of the pod has been running for ten seconds: while one hangs, containerd has not reached the volumes.",
-		},
 		Seen: []string{
 			"The image volume is mounted at {mountpoint}",
 			"Readings at least 10 s apart show {process} on it: {via}",
@@ -64,57 +51,107 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		First: "{first}",
 		Avoid: "{harm}",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		f := fact.SandboxStop(p)
-		if f == nil || f.Step != fact.StepImageMounts || !strings.Contains(f.Error, busy) || !f.GoesOn(p) {
-			return diagnose.Result{}
-		}
-		var first *evidence.Holder
-		n := 0
-		for i := range p.Holders {
-			h := &p.Holders[i]
-			if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || !inTheWay(p, f, h) {
-				continue
-			}
-			n++
-			if first == nil || h.Since.Before(first.Since) {
-				first = h
-			}
-		}
-		if first == nil {
-			return diagnose.Result{}
-		}
-		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{
-			Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Mount: diagnose.MountOf(p, imageMount(p, first.MountID)),
-		}}
-		if first.Owner == "" {
-			out.Objects.Process.Unit = fact.UnitOf(first.Cgroup)
-		}
-		if fact.Essential(&first.Task) {
-			out.Variants = []string{diagnose.Essential}
-		}
-		return diagnose.Found(out)
+	By: diagnose.By[holder]{
+		From: []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Holders},
+		Of:   holdersOfImages,
+		Facts: []diagnose.Fact[holder]{
+			{Says: "Since the deletion, the kubelet has reported that it could not unmount the image volumes of this sandbox (Events of this pod with " +
+				"reason FailedKillPod).", Pod: diagnose.IfPod(imageUnmountFails), From: saysWhy},
+			{Says: "The error is that a device or resource is busy (EBUSY).", Pod: diagnose.IfPod(isBusy), From: saysWhy},
+			{Says: "It has been reported at least twice, over eight seconds or more, and the last time no more than six minutes ago.",
+				Pod: isRepeated, From: saysWhy},
+			{Says: "The kubelet that has reported it still runs, and is not stopped.", Pod: isTriedAgain, From: saysWhy},
+			{Says: "The pod has no resource claims, or the last report is at most 45 seconds old. They are released next, and a driver may hang then.",
+				Pod: precedesClaims, From: saysWhy},
+			{Says: "The error names the volume that the process uses. It is in the host's mount table, below image-volumes and the sandbox's ID.",
+				Is: diagnose.If(isNamed), From: saysWhy},
+			isNoUnmount,
+			{Says: "The process was started before the kubelet's last report.", Is: wasThereAtReport, From: saysWhy},
+			{
+				Says: "For ten seconds or more, readings have shown the process on this very mount: a file that it has open there (mnt_id in " +
+					"/proc/PID/fdinfo), or its working directory, root directory or program.",
+				Is: usesForLong,
+			},
+			{Says: "Processes in the host's mount namespace come first. If there is none, a process in another mount namespace uses the copy that the " +
+				"kernel unmounts together with this mount. A DaemonSet with mountPropagation HostToContainer has such a copy."},
+			{Says: "Inferred: any user who may create Events in the pod's namespace can have created these, for a pod that hangs for another reason."},
+			{Says: "While a CNI plugin of the pod hangs (CNIDelHanging), containerd has not reached the volumes, and this is not reported."},
+		},
+		Tell: tellImageBusy,
 	},
 }
 
-// inTheWay reports whether a process uses the very volume that could not be unmounted, which the error
-// names, and was there at the kubelet's last report. A mount inside the volume keeps it busy whether
-// it is used or not. containerd's path may lead through /var/run, which is a link.
-func inTheWay(p *fact.View, f *fact.SandboxFailure, h *evidence.Holder) bool {
-	m := imageMount(p, h.MountID)
-	return m != nil && strings.HasPrefix(strings.Replace(f.Error, `"/var/run/`, `"/run/`, 1), `failed to unmount image volume component "`+m.HostPoint+`"`) &&
-		(h.Probe == nil || !h.Probe.Started.After(f.Last))
+// saysWhy are the sources that tell why a sandbox cannot be stopped.
+var saysWhy = []evidence.Source{evidence.Events, evidence.Containers}
+
+func holdersOfImages(p *fact.View) []holder { return holdersOf(p, p.ImageMounts) }
+
+// imageFailure returns the kubelet's last failure to stop the pod's sandbox where that was at its image volumes, else nil.
+func imageFailure(p *fact.View) *fact.SandboxFailure {
+	if f := fact.SandboxStop(p); f != nil && f.Step == fact.StepImageMounts {
+		return f
+	}
+	return nil
+}
+
+func imageUnmountFails(p *fact.View) bool { return imageFailure(p) != nil }
+
+func isBusy(p *fact.View) bool {
+	f := imageFailure(p)
+	return f != nil && strings.Contains(f.Error, busy)
+}
+
+// isRepeated answers whether the failure has come back. One that has not been reported for long has ended.
+func isRepeated(p *fact.View) diagnose.Holding {
+	f := imageFailure(p)
+	if f == nil || p.Time.Sub(f.Last) > fact.FailureSilence || f.Persists(p) {
+		return diagnose.Is(f != nil && f.Persists(p))
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
+}
+
+// isTriedAgain answers whether the kubelet still runs that has reported the failure: what another one makes of it has not been reported yet.
+func isTriedAgain(p *fact.View) diagnose.Holding {
+	if f := imageFailure(p); f == nil || f.StillTries(p) {
+		return diagnose.Is(f != nil)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
+}
+
+// precedesClaims answers whether the kubelet has not come to the pod's resource claims yet, as far as its last report tells.
+func precedesClaims(p *fact.View) diagnose.Holding {
+	if f := imageFailure(p); f == nil || p.ResourceClaims == 0 || f.GoesOn(p) {
+		return diagnose.Is(f != nil)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
+}
+
+// isNamed reports whether the error names the very volume that a process uses. A mount inside the volume keeps it busy whether it is used or not.
+// containerd's path may lead through /var/run, which is a link.
+func isNamed(p *fact.View, h holder) bool {
+	f, says := imageFailure(p), `failed to unmount image volume component "`+h.on.HostPoint+`"`
+	return f != nil && strings.HasPrefix(strings.Replace(f.Error, `"/var/run/`, `"/run/`, 1), says)
+}
+
+// wasThereAtReport answers whether a process was there when the kubelet failed last: of one that has come later, the next report tells.
+func wasThereAtReport(p *fact.View, h holder) diagnose.Holding {
+	if f := imageFailure(p); f == nil || h.Probe == nil || !h.Probe.Started.After(f.Last) {
+		return diagnose.Is(f != nil)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
+}
+
+// tellImageBusy tells of the process that has used the volume for longest.
+func tellImageBusy(p *fact.View, found []holder) []diagnose.Finding {
+	first := slices.MinFunc(found, func(a, b holder) int { return a.Since.Compare(b.Since) })
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+		Process: holderOf(p, first), Via: first.Via, Alike: len(found) - 1, Mount: diagnose.MountOf(p, first.on),
+	}}
+	if fact.Essential(&first.Task) {
+		f.Variants = []string{diagnose.Essential}
+	}
+	return []diagnose.Finding{f}
 }
 
 // busy is how Go words EBUSY.
 const busy = "device or resource busy"
-
-// imageMount returns the image volume of the pod that is mounted under that number, nil when
-// there is none.
-func imageMount(p *fact.View, id int) *evidence.Mount {
-	i := slices.IndexFunc(p.ImageMounts, func(m evidence.Mount) bool { return m.ID == id })
-	if i < 0 {
-		return nil
-	}
-	return &p.ImageMounts[i]
-}

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Cause:  "NetworkFilesystemUnreachable",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "the kubelet is blocked on a volume whose server does not respond",
@@ -47,20 +47,6 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"point. The server does not respond, and the kubelet's thread waits in the kernel without a time limit. The kubelet logs nothing " +
 			"and reports itself healthy. The mount keeps the address that the server's name had when it was mounted. A Service that is created " +
 			"again, or a change in DNS, does not move it.",
-		Evidence: []string{
-			"A thread of the kubelet is in state D, and the path of its blocked system call is a volume of this pod.",
-			"The mount table shows a network file system there.",
-			"The thread has not moved in two readings ten seconds or more apart. Three seconds are enough if the list of TCP connections shows " +
-				"that nothing comes back from the server.",
-			"If there is no connection, it takes 30 seconds: a server or proxy that is starting again may have refused it.",
-			"A thread that runs only to connect again counts as not moving while the client of an NFS mount counts no response from the server " +
-				"(xprt in /proc/PID/mountstats).",
-			"Inferred if the path is not known. The thread's kernel stack is then that of a network file system. The pod has a single such " +
-				"mount whose server has not responded to everything.",
-			"Also inferred if the kubelet only checks how full the volume is (statfs), and the server can be reached.",
-			"Not reported if the server is connected and has responded to all requests. The thread then waits for something on the node, such " +
-				"as a lock or rpc.gssd.",
-		},
 		Seen: []string{
 			"Kubelet thread {thread} is in state {state} ({function})",
 			"The volume is mounted at {mountpoint}{from}",
@@ -77,33 +63,123 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 		First: "{first}",
 		Avoid: "ls or df there (hang), umount -f (loses writes)",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		t, m := fact.KubeletBusyWithVolume(p), (*evidence.Mount)(nil)
-		confidence := diagnose.Proved
-		if t != nil {
-			m = volumeMount(p, t.Probe.VolumePath)
-			if fact.OnlyCounted(p) && !fact.OutOfReach(m) {
-				confidence = diagnose.Inferred
-			}
-		} else {
-			t, m = inferBusyWithVolume(p)
-			confidence = diagnose.Inferred
-		}
-		if t == nil || t.AwaitsScanner() || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || fact.Answers(m) || t.Unchanged(p.Time) < patience(m) {
-			return diagnose.Result{}
-		}
-		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
-		if isLocal(m.Server) {
-			f.Variants = append(f.Variants, local)
-		}
-		switch {
-		case m.Soft:
-			f.Variants = append(f.Variants, soft)
-		case m.Type == "nfs" || m.Type == "nfs4": // which shows the option always
-			f.Variants = append(f.Variants, hard)
-		}
-		return diagnose.Found(f)
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Task]{
+			Title: "If it is known on which volume the kubelet's thread is blocked",
+			From:  []evidence.Source{evidence.Kubelet},
+			Of:    kubeletBlocked,
+			Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+				{Says: "The thread is one of the kubelet's, in state D."},
+			}, blockedOnVolume, []diagnose.Fact[*evidence.Task]{
+				{Says: "The mount table shows a network file system there: NFS, SMB or Ceph.",
+					Is: diagnose.If(isOnNetwork), From: []evidence.Source{evidence.Mounts}},
+				{Says: "The thread waits for this file system, not for another one that is mounted inside.",
+					Is: diagnose.If(waitsForVolume), From: []evidence.Source{evidence.Mounts}},
+				{
+					Says: "The server is not connected, or has not responded to all requests. " +
+						"Otherwise, the thread waits for something on the node, such as a lock or rpc.gssd.",
+					Is: diagnose.If(lacksResponse), From: []evidence.Source{evidence.Mounts},
+				},
+			}, hangsOnServer, []diagnose.Fact[*evidence.Task]{
+				{Says: "Inferred if the kubelet only checks how full the volume is (statfs), and the server can be reached."},
+			}),
+			Tell: diagnose.Each(tellUnreachable),
+		},
+		diagnose.By[*evidence.Task]{
+			Title: "If that is not known",
+			From:  []evidence.Source{evidence.Kubelet},
+			Of:    kubeletBlocked,
+			Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+				{Says: "No thread of the kubelet is known to be blocked on a volume of this pod.", Pod: diagnose.IfPod(noneIsInVolume)},
+				{Says: "The path of the blocked system call of the kubelet's thread (state D) is not known.", Is: diagnose.If(hasNoPath)},
+				awaitsNoListener,
+				{
+					Says: "The thread's kernel stack is that of a network file system. The pod has a single such mount whose server is not connected, " +
+						"or has not responded to everything.",
+					Is: diagnose.If(isOnOnlyMount), From: []evidence.Source{evidence.Mounts},
+				},
+				{Says: "The pod has been past its deadline for one minute. Before that, the thread may be busy with another pod.", Pod: hadTimeToUnmount},
+			}, hangsOnServer, []diagnose.Fact[*evidence.Task]{{Says: "Inferred, because the path is not known."}}),
+			Tell: diagnose.First(tellUnreachable),
+		},
 	},
+}
+
+// hangsOnServer are the facts about how long a thread must have waited for a server.
+var hangsOnServer = []diagnose.Fact[*evidence.Task]{
+	{
+		Says: "The thread has not moved in two readings ten seconds or more apart. Three seconds are enough if the list of TCP connections shows " +
+			"that nothing comes back from the server.",
+		Is: hasWaitedForServer, From: []evidence.Source{evidence.Mounts},
+	},
+	{Says: "If there is no connection, it takes 30 seconds: a server or proxy that is starting again may have refused it."},
+	{Says: "A thread that runs only to connect again counts as not moving while the client of an NFS mount counts no response from the server " +
+		"(xprt in /proc/PID/mountstats)."},
+}
+
+func isOnNetwork(p *fact.View, t *evidence.Task) bool {
+	m := volumeMount(p, volumePath(t))
+	return m != nil && fact.NetworkFamily(m.Type) != ""
+}
+
+func lacksResponse(p *fact.View, t *evidence.Task) bool { return !fact.Answers(awaitedMount(p, t)) }
+
+func noneIsInVolume(p *fact.View) bool { return fact.KubeletBusyWithVolume(p) == nil }
+
+func hasNoPath(_ *fact.View, t *evidence.Task) bool {
+	return t.Probe != nil && t.Probe.VolumePath == ""
+}
+
+func isOnOnlyMount(p *fact.View, t *evidence.Task) bool { return awaitedMount(p, t) != nil }
+
+// hadTimeToUnmount answers whether the pod has had the time that an unmount takes: a thread whose path is not known may be busy with another pod.
+func hadTimeToUnmount(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Deadline, fact.UnknownAfter, diagnose.Slow)
+}
+
+// hasWaitedForServer answers whether a thread has waited for as long as a server may take. One without a connection may have refused it.
+func hasWaitedForServer(p *fact.View, t *evidence.Task) diagnose.Holding {
+	m := awaitedMount(p, t)
+	if fact.OutOfReach(m) && m.Connection == evidence.Unconnected {
+		return hangsFor(p, t, restarts, diagnose.Restarting)
+	}
+	return hangsFor(p, t, fact.MountPatience(m), diagnose.Slow)
+}
+
+// awaitedMount returns the mount that a blocked thread of the kubelet waits for. Where its path could not be read, its kernel stack shows the kind
+// of file system: it is the only such mount of the pod whose server is not known to have answered everything, nil when there is none, or several.
+func awaitedMount(p *fact.View, t *evidence.Task) (only *evidence.Mount) {
+	if at := volumePath(t); at != "" {
+		return volumeMount(p, at)
+	}
+	for i := range p.Mounts {
+		if f := fact.NetworkFamily(p.Mounts[i].Type); f == "" || f != fact.FamilyOf(t) || fact.Answers(&p.Mounts[i]) {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = &p.Mounts[i]
+	}
+	return only
+}
+
+func tellUnreachable(p *fact.View, t *evidence.Task) diagnose.Finding {
+	m := awaitedMount(p, t)
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
+	if volumePath(t) == "" || fact.OnlyCounted(p) && !fact.OutOfReach(m) {
+		f.Confidence = diagnose.Inferred
+	}
+	if isLocal(m.Server) {
+		f.Variants = append(f.Variants, local)
+	}
+	switch {
+	case m.Soft:
+		f.Variants = append(f.Variants, soft)
+	case m.Type == "nfs" || m.Type == "nfs4": // which shows the option always
+		f.Variants = append(f.Variants, hard)
+	}
+	return f
 }
 
 // local is the variant of a server that has an address of the node itself, soft that of
@@ -119,44 +195,9 @@ const (
 // its proxies, is replaced.
 const restarts = 30 * time.Second
 
-// patience returns how long a thread must have waited for a server. A server without a connection may have refused it.
-func patience(m *evidence.Mount) time.Duration {
-	if fact.OutOfReach(m) && m.Connection == evidence.Unconnected {
-		return restarts
-	}
-	return fact.MountPatience(m)
-}
-
 // isLocal reports whether a server's address is the loopback of the node.
 func isLocal(server string) bool {
 	return server == "localhost" || server == "::1" || server == "0:0:0:0:0:0:0:1" || strings.HasPrefix(server, "127.")
-}
-
-// inferBusyWithVolume is for a blocked thread of the kubelet whose path could not be read. Its kernel stack shows the
-// kind of file system, and the pod has only one such mount whose server is not known to have answered everything. The
-// thread may be busy with another pod, so this one must have had the time that an unmount takes.
-func inferBusyWithVolume(p *fact.View) (*evidence.Task, *evidence.Mount) {
-	if p.Overdue() < fact.UnknownAfter {
-		return nil, nil
-	}
-	for i := range p.Node.Kubelet.Blocked {
-		t := &p.Node.Kubelet.Blocked[i]
-		if t.Probe == nil || t.Probe.VolumePath != "" || t.Unchanged(p.Time) < fact.LeastStill {
-			continue
-		}
-		var only *evidence.Mount
-		n := 0
-		for j := range p.Mounts {
-			if f := fact.NetworkFamily(p.Mounts[j].Type); f != "" && f == fact.FamilyOf(t) && !fact.Answers(&p.Mounts[j]) {
-				only = &p.Mounts[j]
-				n++
-			}
-		}
-		if n == 1 {
-			return t, only
-		}
-	}
-	return nil, nil
 }
 
 // volumeMount is the mount that a path of a volume lies on.

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,6 @@ import (
 var VolumeUnmountBusy = &diagnose.Rule{
 	Cause:  "VolumeUnmountBusy",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Holders},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a volume cannot be unmounted: it is in use",
@@ -57,25 +57,6 @@ var VolumeUnmountBusy = &diagnose.Rule{
 		Meaning: "The containers have exited, and the kubelet has to unmount the pod's volume. A process outside the pod uses it, perhaps in a " +
 			"container or service that sees the node's mounts. Or something else is mounted inside. The kernel returns EBUSY. The kubelet " +
 			"retries without end, with pauses of up to two minutes, and reports it in its log only.",
-		Evidence: []string{
-			"Two readings ten seconds or more apart show a process in the host's mount namespace on this very mount. It has a file open there " +
-				"(mnt_id in /proc/PID/fdinfo), or its working directory, root directory or program.",
-			"Or the mount table shows a mount inside the volume's mount.",
-			"If no process in the host's mount namespace is found, other mount namespaces that have a process are checked. A process there that " +
-				"uses a copy keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)).",
-			"A copy in a mount namespace whose mounts are private does not count.",
-			"Of several processes, the first ones are named: one of each mount namespace before a second one of any.",
-			"The driver unmounts a CSI volume. If the kubelet's counts are known, nodeagent waits until an attempt must be among them. Inferred " +
-				"if they show no failed call to the driver (NodeUnpublishVolume).",
-			"The driver may have returned OK without unmounting: the kubelet then does not retry (VolumeLeftMounted). nodeagent reports that if " +
-				"the kubelet has counted an OK, or nothing for five minutes.",
-			"A process of the driver's own pod may be the one that unmounts. It counts only if the kubelet has counted a failed call and none " +
-				"that timed out. Inferred.",
-			"Inferred if the process was started ten seconds or more after the containers had exited. Such a process is not reported while the " +
-				"CSI driver fails: what failed before it was started may fail now.",
-			"Not reported if the volume's CSI driver is not registered, or nothing answers on its socket: then nothing has tried to unmount the " +
-				"volume.",
-		},
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
 			"Readings at least 10 s apart show {process} on this mount: {via}",
@@ -108,30 +89,201 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result { return diagnose.Found(keptBusy(p)...) },
+	By: diagnose.Ways{
+		diagnose.By[mountIn]{
+			Title: "If something is mounted inside the volume",
+			From:  []evidence.Source{evidence.Mounts, evidence.Holders},
+			Of:    mountsInside,
+			Facts: mountedInside,
+			Tell:  diagnose.First(tellInside),
+		},
+		diagnose.By[holder]{
+			Title: "If a process uses it",
+			From:  []evidence.Source{evidence.Mounts, evidence.Holders},
+			Of:    holdersOfMounts,
+			Facts: heldBusy,
+			Tell:  tellHeld,
+		},
+	},
+}
+
+// mountedInside are the facts about a mount inside a volume, and heldBusy those about a process that uses a mount.
+var (
+	mountedInside = slices.Concat([]diagnose.Fact[mountIn]{
+		{Says: "The mount table shows a mount inside the volume, and that of the volume itself.", Is: diagnose.If(hasVolumeMount)},
+		{Says: "Of several mounts inside volumes, it is the first one.", Is: diagnose.If(isFirstInside)},
+	}, driverThere[mountIn](), unmountOverdue[mountIn]())
+
+	heldBusy = slices.Concat([]diagnose.Fact[holder]{
+		{Says: "Nothing is mounted inside a volume of the pod.", Pod: diagnose.IfPod(nothingInside)},
+	}, keepsLong, []diagnose.Fact[holder]{
+		isOnFirstUsed,
+		{Says: "The process has a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, root directory or program."},
+		{Says: "If no process in the host's mount namespace is found, other mount namespaces that have a process are checked. A process there that " +
+			"uses a copy keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7))."},
+		{Says: "A copy in a mount namespace whose mounts are private does not count."},
+	}, driverThere[holder](), []diagnose.Fact[holder]{
+		{
+			Says: "No call to the CSI driver has failed, or a process on the mount was started less than ten seconds after the containers had exited. " +
+				"What failed before a process was started may fail now.",
+			Is: diagnose.If(wasThereBeforeFailure),
+		},
+		{Says: "The kubelet still tries to unmount the volume, or a process on the mount was started as early as that. Otherwise, it is VolumeLeftMounted.",
+			Is: diagnose.If(wasThereBeforeEnd)},
+	}, unmountOverdue[holder](), []diagnose.Fact[holder]{
+		{Says: "Of several processes, the first ones are named: one of each mount namespace before a second one of any."},
+		{Says: "Inferred if the process was started ten seconds or more after the containers had exited, or is one of the driver's pod."},
+	})
+)
+
+// driverThere are the facts that somebody has tried to unmount a volume: what uses it has made no unmount fail before. from are the sources.
+func driverThere[T onMount](from ...evidence.Source) []diagnose.Fact[T] {
+	return []diagnose.Fact[T]{
+		{Says: "If a CSI driver unmounts the volume, the kubelet knows which (vol_data.json).", Is: diagnose.If(isRecorded[T]), From: from},
+		{Says: "If one does, it is registered and answers on its socket.", Is: isRegistered[T], From: from},
+	}
+}
+
+// unmountOverdue are the facts that an unmount must have failed by now.
+func unmountOverdue[T onMount]() []diagnose.Fact[T] {
+	return []diagnose.Fact[T]{
+		{Says: overdueAsBefore, Pod: isOverdueAsBefore},
+		{
+			Says: "The driver unmounts a CSI volume. If the kubelet's counts are known, an attempt must be among them, or a failed call to the driver " +
+				"(NodeUnpublishVolume).",
+			Is: isAttempted[T],
+		},
+		{Says: "Inferred if the counts show no failed call."},
+		{Says: "The driver may have returned OK without unmounting: the kubelet then does not retry (VolumeLeftMounted). nodeagent reports that if " +
+			"the kubelet has counted an OK, or nothing for five minutes."},
+	}
+}
+
+const overdueAsBefore = "The pod is past its deadline by ten seconds or more, and all readings of the last ten seconds show the same."
+
+// isOverdueAsBefore answers whether SIGKILL has come (fact.KillLatency), and the pod has made no progress for as long.
+func isOverdueAsBefore(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, fact.Latest(p.Deadline, p.UnchangedSince), fact.SlowDevice, diagnose.Slow)
+}
+
+// keepsLong are the facts about a process that uses a mount or a block device of the pod for long.
+var keepsLong = []diagnose.Fact[holder]{
+	isNoUnmount,
+	{
+		Says: "It does not belong to the pod of the volume's CSI driver, or the kubelet has counted a failed call to the driver. " +
+			"A process of that pod may be the one that unmounts, once the kubelet has called the driver.",
+		Is: failsToUnmount,
+	},
+	{Says: "It does not belong to that pod, or none of these calls has timed out.", Is: diagnose.If(isNotHanging)},
+	{Says: "Readings ten seconds or more apart show the process there.", Is: usesForLong},
+}
+
+// isNoUnmount is the fact that a process is none of those that unmount, or release the kubelet's loop device before that (losetup -d;
+// removeLoopDevice, pkg/volume/util/volumepathhandler).
+var isNoUnmount = diagnose.Fact[holder]{
+	Says: "The process is none of those that unmount or release a loop device: umount, fusermount and losetup.", Is: diagnose.If(doesNotUnmount),
+}
+
+// isOnFirstUsed is the fact that a process is on the mount that the finding is about, where several are in use.
+var isOnFirstUsed = diagnose.Fact[holder]{
+	Says: "Of several mounts in use, it is on that of the process that is named first: if possible one that was there before the containers had " +
+		"exited, and that may be stopped.",
+	Is: diagnose.If(isOnFirst),
+}
+
+// A mountIn is a mount inside a volume, and the volume's own one, nil when there is none.
+type mountIn struct{ inner, volume *evidence.Mount }
+
+// Named says what it is.
+func (m mountIn) Named(*fact.View) string {
+	return fmt.Sprintf("a mount of type %.40q inside volume %.63q", m.inner.Type, m.inner.Volume)
+}
+
+func (m mountIn) mount() *evidence.Mount { return m.volume }
+
+// A holder is a process that uses one of several mounts of the pod: its volumes, its block devices or its image volumes.
+type holder struct {
+	*evidence.Holder
+	on *evidence.Mount
+	of []evidence.Mount
+}
+
+// Named says which process it is.
+func (h holder) Named(*fact.View) string {
+	return fmt.Sprintf("process %.40q (PID %d), %s", h.Comm, h.PID, h.Via)
+}
+
+func (h holder) mount() *evidence.Mount { return h.on }
+
+// An onMount is something about a mount that has to be unmounted, nil where that is not there.
+type onMount interface{ mount() *evidence.Mount }
+
+func mountsInside(p *fact.View) (out []mountIn) {
+	for i := range p.Mounts {
+		if in := &p.Mounts[i]; isInner(in) {
+			out = append(out, mountIn{in, root(p, in)})
+		}
+	}
+	return out
+}
+
+func holdersOfMounts(p *fact.View) []holder { return holdersOf(p, p.Mounts) }
+
+// holdersOf returns the processes that use one of some mounts.
+func holdersOf(p *fact.View, mounts []evidence.Mount) (out []holder) {
+	for i := range p.Holders {
+		if m := byID(mounts, p.Holders[i].MountID); m != nil {
+			out = append(out, holder{&p.Holders[i], m, mounts})
+		}
+	}
+	return out
+}
+
+// meet returns those of some candidates that are found by some facts, whatever could not be read.
+func meet[T any](p *fact.View, candidates []T, facts []diagnose.Fact[T]) []T {
+	return slices.DeleteFunc(candidates, func(t T) bool {
+		return slices.ContainsFunc(facts, func(f diagnose.Fact[T]) bool {
+			return f.Is != nil && !f.Is(p, t).Yes() || f.Pod != nil && !f.Pod(p).Yes()
+		})
+	})
 }
 
 // keptBusy finds a mount of the pod that is in use.
 func keptBusy(p *fact.View) []diagnose.Finding {
-	if p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
-		return nil
+	if mounts := meet(p, mountsInside(p), mountedInside); len(mounts) > 0 {
+		return []diagnose.Finding{tellInside(p, mounts[0])}
 	}
-	for i := range p.Mounts {
-		in := &p.Mounts[i]
-		if !isInner(in) {
-			continue
-		}
-		if m := root(p, in); m != nil && !driverAway(p, m) {
-			f := diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: diagnose.Objects{
-				Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume},
-			}}
-			if !saysOfDriver(p, &f, m) {
-				return nil
-			}
-			return []diagnose.Finding{f}
+	if held := meet(p, holdersOfMounts(p), heldBusy); len(held) > 0 {
+		return tellHeld(p, held)
+	}
+	return nil
+}
+
+func hasVolumeMount(_ *fact.View, m mountIn) bool { return m.volume != nil }
+
+// firstInside returns the first mount inside a volume that can have made an unmount fail, nil when there is none.
+func firstInside(p *fact.View) *evidence.Mount {
+	for _, m := range mountsInside(p) {
+		if m.volume != nil && isRecorded(p, m) && isRegistered(p, m).Yes() {
+			return m.inner
 		}
 	}
-	return heldBy(p)
+	return nil
+}
+
+func isFirstInside(p *fact.View, m mountIn) bool {
+	first := firstInside(p)
+	return first == nil || first == m.inner
+}
+
+func nothingInside(p *fact.View) bool { return firstInside(p) == nil }
+
+func tellInside(p *fact.View, m mountIn) diagnose.Finding {
+	f := diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		Mount: diagnose.MountOf(p, m.volume), Inner: diagnose.MountOf(p, m.inner), Volumes: []string{m.volume.Volume},
+	}}
+	saysOfDriver(p, &f, m.volume)
+	return f
 }
 
 const (
@@ -178,20 +330,10 @@ const (
 	notEnd = "killing that process (other pods need it)"
 )
 
-// heldBy finds the processes that use one of the pod's mounts.
-func heldBy(p *fact.View) []diagnose.Finding {
-	all := holders(p, p.Mounts)
-	if len(all) == 0 {
-		return nil
-	}
-	m := byID(p.Mounts, all[0].MountID)
-	if driverAway(p, m) || cameLater(p, all[0]) && (driverFails(p, m) || hasGivenUp(p, m)) {
-		return nil
-	}
-	f := heldFinding(p, m, all)
-	if !saysOfDriver(p, &f, m) {
-		return nil
-	}
+func tellHeld(p *fact.View, found []holder) []diagnose.Finding {
+	all := inOrder(p, found)
+	f := heldFinding(p, all)
+	saysOfDriver(p, &f, all[0].on)
 	return []diagnose.Finding{f}
 }
 
@@ -205,35 +347,66 @@ const (
 )
 
 // saysOfDriver adds to a finding what is known of the CSI driver that has to unmount the volume. A driver
-// that has reported the volume as unpublished is not called again. It returns false while the kubelet's
-// next attempt may still show that the driver fails.
-func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) bool {
-	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" })
-	if i < 0 {
-		return true
+// that has reported the volume as unpublished is not called again.
+func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) {
+	v := csiVolume(p, m)
+	if v == nil {
+		return
 	}
-	o := ofDriver(p, p.Volumes[i].Driver, f.Objects.Volumes)
+	o := ofDriver(p, v.Driver, f.Objects.Volumes)
 	f.Objects.Driver, f.Objects.DriverPod, f.Objects.DriverState = o.Driver, o.DriverPod, o.DriverState
 	if fact.FailedCall(p, o.Driver) != nil {
-		return true
+		return
 	}
-	f.Variants = append(f.Variants, unfailed)
+	f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, unfailed)
 	if hasGivenUp(p, m) {
 		_, f.Objects.Since = fact.GivenUp(p)
-		f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, givenUp)
-		return true
+		f.Variants = append(f.Variants, givenUp)
+		return
 	}
-	f.Confidence = diagnose.Inferred
-	if p.Node.Kubelet.VolumeCallsRead.IsZero() {
-		return true // the counts may not be read, or have not been yet
-	}
-	if !attemptDue(p) {
-		return false
-	}
-	if calls := fact.UnpublishCalls(p, o.Driver); len(calls) > 0 {
+	// The counts may not be read, or have not been yet.
+	if calls := fact.UnpublishCalls(p, o.Driver); len(calls) > 0 && !p.Node.Kubelet.VolumeCallsRead.IsZero() {
 		f.Variants = append(append(f.Variants, saidOK), whose(p, calls[0])...)
 	}
-	return true
+}
+
+// csiVolume returns the volume of a mount that a CSI driver has to unmount, also where it is not known which one; nil where the kubelet does
+// that itself, as with its own mount of a block device.
+func csiVolume(p *fact.View, m *evidence.Mount) *evidence.Volume {
+	if m == nil || byID(p.Devices, m.ID) != nil && !published(m) {
+		return nil
+	}
+	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool {
+		return v.Name == m.Volume && v.Plugin == m.Plugin && (v.Driver != "" || v.NoRecord)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Volumes[i]
+}
+
+func isRecorded[T onMount](p *fact.View, t T) bool {
+	v := csiVolume(p, t.mount())
+	return v == nil || !v.NoRecord
+}
+
+// isRegistered answers whether a driver is there. What uses its volume tells nothing before that: it may just be started.
+func isRegistered[T onMount](p *fact.View, t T) diagnose.Holding {
+	if v := csiVolume(p, t.mount()); v != nil && p.CSI[v.Driver].State == fact.Gone {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
+	}
+	return diagnose.Is(true)
+}
+
+// isAttempted answers whether the kubelet's next attempt at a volume cannot show any more that its driver fails: it does not try again, or what it
+// counts is not known, or must have an attempt among it.
+func isAttempted[T onMount](p *fact.View, t T) diagnose.Holding {
+	m := t.mount()
+	v := csiVolume(p, m)
+	if v == nil || fact.FailedCall(p, v.Driver) != nil || hasGivenUp(p, m) || p.Node.Kubelet.VolumeCallsRead.IsZero() || attemptDue(p) {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Waits(p.UnchangedSince, attemptsCounted, diagnose.Retry))
 }
 
 // hasGivenUp reports whether the kubelet does not try any more to unmount a volume.
@@ -244,43 +417,50 @@ func hasGivenUp(p *fact.View, m *evidence.Mount) bool {
 
 // cameLater reports whether a process was started after the containers had exited, as the kubelet
 // reports. The first attempt at the volumes may have failed without it.
-func cameLater(p *fact.View, h *evidence.Holder) bool {
-	var ended time.Time
-	for i := range p.Containers {
-		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
-			ended = e.At
-		}
-	}
+func cameLater(p *fact.View, h holder) bool {
+	ended := lastExit(p)
 	return !ended.IsZero() && h.Probe != nil && h.Probe.Started.Sub(ended) >= fact.SlowDevice
 }
 
-// driverFails reports whether the CSI driver of a volume fails to unpublish volumes.
-func driverFails(p *fact.View, m *evidence.Mount) bool {
-	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
-		return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" && fact.FailedCall(p, v.Driver) != nil
-	})
+// lastExit returns when the last container has exited, zero where that is not known.
+func lastExit(p *fact.View) (ended time.Time) {
+	for i := range p.Containers {
+		if e := p.Containers[i].Exit; e != nil {
+			ended = fact.Latest(ended, e.At)
+		}
+	}
+	return ended
 }
 
-// holders returns the processes that use one of the mounts, all of them the same one. If possible, the first
-// process was there before the containers had exited, and may be stopped.
-func holders(p *fact.View, mounts []evidence.Mount) []*evidence.Holder {
-	var all []*evidence.Holder
-	for i := range p.Holders {
-		h := &p.Holders[i]
-		m := byID(mounts, h.MountID)
-		if m == nil || h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || attempts(p, m, &h.Task) {
-			continue
-		}
-		all = append(all, h)
+func wasThereBeforeFailure(p *fact.View, h holder) bool {
+	v := csiVolume(p, h.on)
+	return v == nil || fact.FailedCall(p, v.Driver) == nil || !cameLater(p, firstOf(p, h))
+}
+
+func wasThereBeforeEnd(p *fact.View, h holder) bool {
+	return !hasGivenUp(p, h.on) || !cameLater(p, firstOf(p, h))
+}
+
+// firstOf returns the process that is named first of those that use the same mounts as another one, which is that one while none of them has for
+// long.
+func firstOf(p *fact.View, h holder) holder {
+	if all := inOrder(p, meet(p, holdersOf(p, h.of), keepsLong)); len(all) > 0 {
+		return all[0]
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(all, func(a, b *evidence.Holder) int {
+	return h
+}
+
+func isOnFirst(p *fact.View, h holder) bool { return sameUse(h, firstOf(p, h)) }
+
+func sameUse(a, b holder) bool { return a.MountID == b.MountID && a.Mounted == b.Mounted }
+
+// inOrder returns those of some processes that use the same mount as the first one. If possible, the first process was there before the containers
+// had exited, and may be stopped.
+func inOrder(p *fact.View, all []holder) []holder {
+	slices.SortStableFunc(all, func(a, b holder) int {
 		return cmp.Or(last(cameLater(p, a), cameLater(p, b)), last(serves(p, a), serves(p, b)), a.Since.Compare(b.Since))
 	})
-	first := all[0]
-	return slices.DeleteFunc(all, func(h *evidence.Holder) bool { return h.MountID != first.MountID || h.Mounted != first.Mounted })
+	return slices.DeleteFunc(all, func(h holder) bool { return !sameUse(h, all[0]) })
 }
 
 // last orders false before true.
@@ -295,23 +475,23 @@ func last(a, b bool) int {
 }
 
 // serves reports whether a process serves other pods too.
-func serves(p *fact.View, h *evidence.Holder) bool {
+func serves(p *fact.View, h holder) bool {
 	return ofDriverPod(p, &h.Task) || fact.Essential(&h.Task)
 }
 
 // named is how many of the further processes are named.
 const named = 2
 
-// heldFinding is about a mount, and the processes that use it.
-func heldFinding(p *fact.View, m *evidence.Mount, all []*evidence.Holder) diagnose.Finding {
+// heldFinding is about the processes that use a mount.
+func heldFinding(p *fact.View, all []holder) diagnose.Finding {
 	first := all[0]
 	if serves(p, first) { // those that serve nothing came later
-		all = slices.DeleteFunc(all, func(h *evidence.Holder) bool { return !serves(p, h) })
+		all = slices.DeleteFunc(all, func(h holder) bool { return !serves(p, h) })
 	}
 	rest := oneOfEach(all)[1:]
 	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
-		Mount: diagnose.MountOf(p, m), Process: holderOf(p, first), Via: first.Via, Alike: len(rest),
-		AtLeast: len(p.Holders) >= evidence.MaxHolders, Volumes: []string{m.Volume},
+		Mount: diagnose.MountOf(p, first.on), Process: holderOf(p, first), Via: first.Via, Alike: len(rest),
+		AtLeast: len(p.Holders) >= evidence.MaxHolders, Volumes: []string{first.on.Volume},
 	}}
 	o := &f.Objects
 	for i, h := range rest {
@@ -337,7 +517,7 @@ func heldFinding(p *fact.View, m *evidence.Mount, all []*evidence.Holder) diagno
 	return f
 }
 
-func holderOf(p *fact.View, h *evidence.Holder) *diagnose.Process {
+func holderOf(p *fact.View, h holder) *diagnose.Process {
 	o := diagnose.ProcessOf(p, &h.Task)
 	if h.Owner == "" {
 		o.Unit = fact.UnitOf(h.Cgroup)
@@ -346,8 +526,8 @@ func holderOf(p *fact.View, h *evidence.Holder) *diagnose.Process {
 }
 
 // oneOfEach returns holders so that the first ones are each of another mount namespace.
-func oneOfEach(all []*evidence.Holder) []*evidence.Holder {
-	var out, others []*evidence.Holder
+func oneOfEach(all []holder) []holder {
+	var out, others []holder
 	seen := make(map[string]bool)
 	for _, h := range all {
 		if seen[h.Namespace] {
@@ -358,19 +538,6 @@ func oneOfEach(all []*evidence.Holder) []*evidence.Holder {
 		out = append(out, h)
 	}
 	return append(out, others...)
-}
-
-// driverAway reports whether nothing would unmount a volume: its CSI driver is not registered, does not respond at its
-// socket, or is not known to the kubelet. What uses the volume has then not made an unmount fail yet.
-func driverAway(p *fact.View, m *evidence.Mount) bool {
-	for i := range p.Volumes {
-		v := &p.Volumes[i]
-		if v.Name != m.Volume || v.Plugin != m.Plugin || v.Driver == "" && !v.NoRecord {
-			continue
-		}
-		return v.NoRecord || p.CSI[v.Driver].State == fact.Gone
-	}
-	return false
 }
 
 // unmounts reports whether a process is one of those that unmount, or release the kubelet's
@@ -385,21 +552,46 @@ func ofDriverPod(p *fact.View, t *evidence.Task) bool {
 	return t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
 }
 
-// attempts reports whether a process may use a volume in order to unmount it, for example in a sync
-// before that. It belongs to the pod of the volume's CSI driver, and no call to the driver is known to
-// have failed, or one has timed out. If the kubelet itself has to unmount first, the driver has not
-// been called yet.
-func attempts(p *fact.View, m *evidence.Mount, t *evidence.Task) bool {
+// callsToUnmount returns what the kubelet counts of its calls to a CSI driver to whose pod a process belongs that uses a volume, perhaps in order to
+// unmount it, for example in a sync before that. may is false for any other process, and while the driver has not been called because the kubelet
+// itself has to unmount first.
+func callsToUnmount(p *fact.View, h holder) (last, timedOut *evidence.VolumeCall, may bool) {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
-		if v.Name != m.Volume || v.Plugin != m.Plugin || v.DriverPod == "" || v.DriverPod != t.OwnerName || notReached(p, v) {
-			continue
+		if v.Name == h.on.Volume && v.Plugin == h.on.Plugin && v.DriverPod != "" && v.DriverPod == h.OwnerName && !notReached(p, v) {
+			last, timedOut = unpublish(p, v.Driver)
+			return last, timedOut, true
 		}
-		last, timedOut := unpublish(p, v.Driver)
-		return last == nil || timedOut != nil
 	}
-	return false
+	return nil, nil, false
 }
+
+func failsToUnmount(p *fact.View, h holder) diagnose.Holding {
+	if failed, _, may := callsToUnmount(p, h); may && failed == nil {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
+	}
+	return diagnose.Is(true)
+}
+
+func isNotHanging(p *fact.View, h holder) bool {
+	_, timedOut, _ := callsToUnmount(p, h)
+	return timedOut == nil
+}
+
+func doesNotUnmount(_ *fact.View, h holder) bool { return !unmounts(&h.Task) }
+
+func usesForLong(p *fact.View, h holder) diagnose.Holding { return usedSince(p, h.Since) }
+
+// usedSince answers whether what uses a volume has been seen for long. Until then nothing is waited for: something else may use it at each reading.
+func usedSince(p *fact.View, since time.Time) diagnose.Holding {
+	if since.IsZero() || lasts(p, since) {
+		return diagnose.Is(!since.IsZero())
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+}
+
+// attemptsCounted is how long the pod may wait for an attempt to be counted.
+const attemptsCounted = fact.VolumeRetry + evidence.CallsPause
 
 // attemptDue reports whether the kubelet's counts have been read for so long that an attempt at a volume
 // that keeps failing must be among them. The first attempt comes when the last container has exited. The
@@ -407,15 +599,9 @@ func attempts(p *fact.View, m *evidence.Mount, t *evidence.Task) bool {
 // read only now and then, as on a busy node, they are not waited for without end.
 func attemptDue(p *fact.View) bool {
 	since := fact.CountedSince(p)
-	var ended time.Time
-	for i := range p.Containers {
-		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
-			ended = e.At
-		}
-	}
 	wait := fact.VolumeRetry
-	if !ended.IsZero() {
+	if ended := lastExit(p); !ended.IsZero() {
 		wait = min(wait, max(0, since.Sub(ended))+evidence.CallsPause)
 	}
-	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= fact.VolumeRetry+evidence.CallsPause
+	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= attemptsCounted
 }

@@ -1,6 +1,10 @@
 package storage
 
 import (
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -23,7 +27,6 @@ const namesBackend = "names a backend that does not respond, restore that. If no
 var VolumeUnmountHanging = &diagnose.Rule{
 	Cause:  "VolumeUnmountHanging",
 	Phases: []diagnose.Phase{diagnose.Volumes},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "unmounting a volume hangs in the kernel",
@@ -52,14 +55,6 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		Meaning: "The containers have exited, and the pod's volume has to be unmounted. The kubelet, or the program that unmounts for it, makes a " +
 			"system call on the file system and gets no response. It waits in the kernel without a time limit. The kubelet logs nothing about " +
 			"it and reports itself healthy.",
-		Evidence: []string{
-			"A thread of the kubelet, or a thread of any process inside umount2, has not moved in two readings ten seconds or more apart.",
-			"The thread is in state D, or waits for a FUSE daemon, which shows as S.",
-			"The path of its blocked system call is a volume of this pod.",
-			"A process of another pod counts only if that pod is the one of the volume's CSI driver.",
-			"Inferred if the kubelet only checks how full the volume is (statfs).",
-			"Not reported if the file system is NFS, SMB or Ceph, and the thread is the kubelet's: that is NetworkFilesystemUnreachable.",
-		},
 		Seen: []string{
 			"Thread {thread} is in state {state}, in the system call {syscall} ({function})",
 			"The volume is mounted at {mountpoint} (type {fstype}{from})",
@@ -90,39 +85,138 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			Avoid: "ls or df there (hang), a restart unasked (breaks mounts)",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		t := fact.Unmounter(p)
-		if t == nil || t.AwaitsScanner() || t.Unchanged(p.Time) < fact.SlowDevice {
-			return diagnose.Result{}
-		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Process: diagnose.ProcessOf(p, t)}}
-		if fact.OnlyCounted(p) {
-			f.Confidence = diagnose.Inferred
-		}
-		if t.Probe.Syscall != "umount2" {
-			f.Variants = []string{asking}
-		}
-		m := volumeMount(p, t.Probe.VolumePath)
-		switch {
-		case m != nil && !agrees(t, m):
-			return diagnose.Result{} // it waits for something that is mounted inside
-		case m != nil && fact.NetworkFamily(m.Type) != "" && t.Owner == "kubelet":
-			return diagnose.Result{} // NetworkFilesystemUnreachable
-		case m != nil:
-			f.Objects.Mount = diagnose.MountOf(p, m)
-			f.Objects.Volumes = []string{m.Volume}
-			if fact.FamilyOfType(m.Type) == fact.FamilyFUSE {
-				f.Family, f.Objects.DriverPod = fact.FamilyFUSE, driverPod(p, m)
-				if m.Plugin == "kubernetes.io~csi" {
-					f.Variants = append(f.Variants, ofCSI)
-				}
-			}
-		case t.Probe.Syscall == "umount2":
-			f.Variants = append(f.Variants, detached)
-			f.Objects.Volumes = []string{volumeOf(t.Probe.VolumePath)}
-		default:
-			return diagnose.Result{} // it may wait for the kubelet's own disk
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Kubelet},
+		Of:   unmounters,
+		Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+			{Says: "The thread is one of the kubelet's, or one of any process inside umount2. " +
+				"It is in state D, or waits for a FUSE daemon, which shows as S."},
+		}, blockedOnVolume, []diagnose.Fact[*evidence.Task]{
+			{Says: "Its process belongs to no pod, or to the pod of the volume's CSI driver.", Is: diagnose.If(servesVolumes)},
+			{Says: "Its process does not belong to this pod.", Is: diagnose.If(isNotOfPod)},
+			{Says: "The volume is in the mount table, or the thread is inside umount2. Otherwise it may wait for the kubelet's own disk.",
+				Is: diagnose.If(isOnVolume), From: []evidence.Source{evidence.Mounts}},
+			{Says: "If the volume is mounted, the thread waits for its file system, not for another one that is mounted inside.",
+				Is: diagnose.If(waitsForVolume), From: []evidence.Source{evidence.Mounts}},
+			{Says: "The file system is not NFS, SMB or Ceph, or the thread is not the kubelet's. Otherwise, it is NetworkFilesystemUnreachable.",
+				Is: diagnose.If(isNotOnNetwork), From: []evidence.Source{evidence.Mounts}},
+			{Says: "The thread has not moved in two readings ten seconds or more apart.", Is: hangsOnDevice},
+			{Says: "Inferred if the kubelet only checks how full the volume is (statfs)."},
+		}),
+		Tell: diagnose.Each(tellUnmountHangs),
 	},
+}
+
+// blockedOnVolume are the facts about a thread that is blocked on a volume of the pod, whatever its file system is.
+var blockedOnVolume = []diagnose.Fact[*evidence.Task]{
+	{Says: "The path of the thread's blocked system call is a volume of this pod.", Is: diagnose.If(isInVolume)},
+	{Says: "Of several such threads, it is one of the kubelet's if there is one, and of those the one that has not moved for longest.",
+		Is: diagnose.If(isFirstBlocked)},
+	awaitsNoListener,
+}
+
+// awaitsNoListener is the fact that a thread does not wait for a program that scans files: no volume holds it then.
+var awaitsNoListener = diagnose.Fact[*evidence.Task]{
+	Says: "The thread does not wait for a fanotify permission listener (antivirus, EDR): that is FileScannerNotAnswering.",
+	Is:   diagnose.If(awaitsNoScanner),
+}
+
+// kubeletBlocked returns the threads of the kubelet that are in state D, or wait for a FUSE daemon.
+func kubeletBlocked(p *fact.View) (out []*evidence.Task) {
+	for i := range p.Node.Kubelet.Blocked {
+		out = append(out, &p.Node.Kubelet.Blocked[i])
+	}
+	return out
+}
+
+// unmounters returns the blocked threads of the kubelet, and those of other processes of the node that are inside umount2.
+func unmounters(p *fact.View) []*evidence.Task {
+	out := kubeletBlocked(p)
+	for i := range p.Node.Blocked {
+		if t := &p.Node.Blocked[i]; isInUmount(t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// volumePath returns the path of a volume on which a thread is blocked, "" where there is none, or it could not be read.
+func volumePath(t *evidence.Task) string {
+	if t.Probe == nil {
+		return ""
+	}
+	return t.Probe.VolumePath
+}
+
+func isInUmount(t *evidence.Task) bool { return t.Probe != nil && t.Probe.Syscall == "umount2" }
+
+func isInVolume(p *fact.View, t *evidence.Task) bool {
+	return p.RuntimeUID != "" && strings.Contains(volumePath(t), "/pods/"+p.RuntimeUID+"/")
+}
+
+// isFirstBlocked reports whether a thread is the one that tells of all that are blocked on the pod's volumes (fact.Unmounter). One that was
+// just blocked may become it.
+func isFirstBlocked(p *fact.View, t *evidence.Task) bool {
+	first := fact.Unmounter(p)
+	return first == nil || first == t || t.Unchanged(p.Time) < fact.LeastStill
+}
+
+func awaitsNoScanner(_ *fact.View, t *evidence.Task) bool { return !t.AwaitsScanner() }
+
+// servesVolumes reports whether a thread is of the node, or of the pod of a CSI driver of the pod's volumes. Any other pod may have a path of that
+// name in a mount namespace of its own.
+func servesVolumes(p *fact.View, t *evidence.Task) bool { return !t.InPod() || ofDriverPod(p, t) }
+
+func isNotOfPod(p *fact.View, t *evidence.Task) bool { return t.Owner != p.RuntimeUID }
+
+func isOnVolume(p *fact.View, t *evidence.Task) bool {
+	return isInUmount(t) || volumeMount(p, volumePath(t)) != nil
+}
+
+func waitsForVolume(p *fact.View, t *evidence.Task) bool {
+	m := volumeMount(p, volumePath(t))
+	return m == nil || agrees(t, m)
+}
+
+func isNotOnNetwork(p *fact.View, t *evidence.Task) bool {
+	m := volumeMount(p, volumePath(t))
+	return m == nil || fact.NetworkFamily(m.Type) == "" || t.Owner != "kubelet"
+}
+
+func hangsOnDevice(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return hangsFor(p, t, fact.SlowDevice, diagnose.Slow)
+}
+
+// hangsFor answers whether a thread has not moved for so long. Another one may come and go at each reading: what one reading alone shows is not
+// waited for.
+func hangsFor(p *fact.View, t *evidence.Task, long time.Duration, why diagnose.Why) diagnose.Holding {
+	age := t.Unchanged(p.Time)
+	if age == 0 {
+		return diagnose.NotYet(diagnose.Seen(p, why))
+	}
+	return diagnose.LastedFor(p, age, long, why)
+}
+
+func tellUnmountHangs(p *fact.View, t *evidence.Task) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Process: diagnose.ProcessOf(p, t)}}
+	if fact.OnlyCounted(p) {
+		f.Confidence = diagnose.Inferred
+	}
+	if !isInUmount(t) {
+		f.Variants = []string{asking}
+	}
+	m := volumeMount(p, volumePath(t))
+	if m == nil {
+		f.Variants = append(f.Variants, detached)
+		f.Objects.Volumes = []string{volumeOf(volumePath(t))}
+		return f
+	}
+	f.Objects.Mount, f.Objects.Volumes = diagnose.MountOf(p, m), []string{m.Volume}
+	if fact.FamilyOfType(m.Type) == fact.FamilyFUSE {
+		f.Family, f.Objects.DriverPod = fact.FamilyFUSE, driverPod(p, m)
+		if m.Plugin == "kubernetes.io~csi" {
+			f.Variants = append(f.Variants, ofCSI)
+		}
+	}
+	return f
 }
