@@ -25,15 +25,10 @@ func Motionless(t *evidence.Task) time.Duration {
 	return MountPatience(t.Probe.Mount)
 }
 
-// Unkillable reports whether a task is killed, in state D and does not move, on its
+// sleepsUninterruptibly reports whether a task is in state D and does not move, on its
 // way neither through exit nor through execve, which are causes of their own. That
 // takes its probe: a task of which the probe shows no function was not asleep any
 // more when it was probed.
-func Unkillable(p *View, t *evidence.Task) bool {
-	return t.Killed() && sleepsUninterruptibly(p, t)
-}
-
-// sleepsUninterruptibly is that without the SIGKILL.
 func sleepsUninterruptibly(p *View, t *evidence.Task) bool {
 	return t.State == evidence.Uninterruptible && sleepsStill(p, t)
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -30,7 +31,6 @@ var ContainerFrozen = &diagnose.Rule{
 	Cause:  "ContainerFrozen",
 	When:   diagnose.InGraceAndAfter,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "the container's cgroup is frozen",
@@ -78,13 +78,6 @@ var ContainerFrozen = &diagnose.Rule{
 		Meaning: "The kernel's freezer has stopped all processes of the container's cgroup, or of one above it. " +
 			"Either the container was paused (ctr task pause, a checkpoint, a snapshot), or something wrote to the freezer. It was " +
 			"not thawed afterwards.",
-		Evidence: []string{
-			"cgroup v2: cgroup.events of the cgroup shows frozen 1.",
-			"cgroup v1: freezer.state of the cgroup shows FROZEN or FREEZING.",
-			"No process of the cgroup ran between two readings three seconds or more apart.",
-			"The process state is no proof. Frozen processes show S on cgroup v2 and D on cgroup v1, and their kernel functions are " +
-				"misleading.",
-		},
 		Remedy: "Find out who froze it: a checkpoint, a snapshot or a backup may be running. If none runs, {thaw}; the processes then " +
 			"resume and receive the stop signal.",
 		Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent.",
@@ -108,36 +101,81 @@ var ContainerFrozen = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for _, fp := range fact.FirstProcesses(p) {
-			g := fact.FrozenGroup(p, fp.Leader)
-			if g == nil || g.Version == 2 && p.Overdue() >= fact.KillLatency || !motionlessContainer(p, fp.Container.ID) {
-				continue
-			}
-			f := diagnose.About(p, fp, diagnose.Proved)
-			f.Family = familyFreezerV2
-			if g.Version == 1 {
-				f.Family = familyFreezerV1
-			}
-			f.Objects.Cgroup = cmp.Or(g.FrozenBy, g.Path)
-			f.Objects.ContainerID = fp.Container.ID
-			if v := groupOf(p, fp.Container, f.Objects.Cgroup); v != "" {
-				f.Variants = append(f.Variants, v)
-			}
-			if p.Overdue() >= 0 || !p.Kill.Known {
-				f.Objects.Deadline = time.Time{} // it has passed, or is another one
-			}
-			switch own := len(f.Variants) == 0; {
-			case fp.Container.Task.Status == "paused" || fp.Container.Task.Status == "pausing":
-				f.Variants = append(f.Variants, paused)
-			case fp.Container.Task.Status == "" && own:
-				f.Variants = append(f.Variants, pausedMaybe)
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[fact.FirstProcess]{
+		From: []evidence.Source{evidence.Processes, evidence.Containers},
+		Of:   fact.FirstProcesses,
+		Facts: []diagnose.Fact[fact.FirstProcess]{
+			{Says: "The container's first process is in a frozen cgroup. cgroup v2: cgroup.events of the cgroup shows frozen 1. " +
+				"cgroup v1: freezer.state of the cgroup shows FROZEN or FREEZING.", Is: diagnose.If(isFrozen), From: cgroups},
+			{Says: "On cgroup v2, it is not ten seconds past the deadline yet: SIGKILL ends frozen processes there.",
+				Is: diagnose.If(outlastsKill), From: cgroups},
+			{Says: "At least one process of the cgroup is no zombie.", Is: diagnose.If(holdsLive), From: cgroups},
+			{Says: "No process of the cgroup is in state R.", Is: noneRunnable, From: cgroups},
+			{Says: "No process of the cgroup ran between two readings three seconds or more apart.", Is: noneRan, From: cgroups},
+			{Says: "The process state is no proof. Frozen processes show S on cgroup v2 and D on cgroup v1, and their kernel functions are " +
+				"misleading."},
+		},
+		Tell: diagnose.Each(tellFrozen),
 	},
+}
+
+// cgroups is the source without which it is not known what is frozen.
+var cgroups = []evidence.Source{evidence.Cgroups}
+
+func isFrozen(p *fact.View, fp fact.FirstProcess) bool { return fact.FrozenGroup(p, fp.Leader) != nil }
+
+// outlastsKill reports whether SIGKILL does not end the frozen processes, or has not had its time.
+func outlastsKill(p *fact.View, fp fact.FirstProcess) bool {
+	g := fact.FrozenGroup(p, fp.Leader)
+	return g != nil && (g.Version != 2 || p.Overdue() < fact.KillLatency)
+}
+
+// frozenThreads returns those threads of the container that are in a frozen cgroup and are no zombies.
+func frozenThreads(p *fact.View, fp fact.FirstProcess) []*evidence.Task {
+	return slices.DeleteFunc(threads(p), func(t *evidence.Task) bool {
+		return t.Container != fp.Container.ID || t.State == evidence.Zombie || fact.FrozenGroup(p, t) == nil
+	})
+}
+
+func holdsLive(p *fact.View, fp fact.FirstProcess) bool { return len(frozenThreads(p, fp)) > 0 }
+
+func noneRunnable(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if slices.ContainsFunc(frozenThreads(p, fp), func(t *evidence.Task) bool { return t.State == evidence.Runnable }) {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.Is(true)
+}
+
+func noneRan(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	still := fact.LeastStill
+	for _, t := range frozenThreads(p, fp) {
+		still = min(still, t.Unchanged(p.Time))
+	}
+	return diagnose.LastedFor(p, still, fact.LeastStill, diagnose.Slow)
+}
+
+func tellFrozen(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
+	g := fact.FrozenGroup(p, fp.Leader)
+	f := diagnose.About(p, fp, diagnose.Proved)
+	f.Family = familyFreezerV2
+	if g.Version == 1 {
+		f.Family = familyFreezerV1
+	}
+	f.Objects.Cgroup = cmp.Or(g.FrozenBy, g.Path)
+	f.Objects.ContainerID = fp.Container.ID
+	if v := groupOf(p, fp.Container, f.Objects.Cgroup); v != "" {
+		f.Variants = append(f.Variants, v)
+	}
+	if p.Overdue() >= 0 || !p.Kill.Known {
+		f.Objects.Deadline = time.Time{} // it has passed, or is another one
+	}
+	switch own := len(f.Variants) == 0; {
+	case fp.Container.Task.Status == "paused" || fp.Container.Task.Status == "pausing":
+		f.Variants = append(f.Variants, paused)
+	case fp.Container.Task.Status == "" && own:
+		f.Variants = append(f.Variants, pausedMaybe)
+	}
+	return f
 }
 
 // groupOf returns whose cgroup has the given path, "" for the container's own.
@@ -154,18 +192,4 @@ func groupOf(p *fact.View, c *evidence.Container, path string) string {
 		}
 	}
 	return groupAbove
-}
-
-// motionlessContainer reports whether no thread of the container in a frozen cgroup has run between two readings.
-func motionlessContainer(p *fact.View, id string) bool {
-	any := false
-	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.Container == id && t.State != evidence.Zombie && fact.FrozenGroup(p, t) != nil {
-			any = true
-			if t.State == evidence.Runnable || t.Unchanged(p.Time) < fact.LeastStill {
-				return false
-			}
-		}
-	}
-	return any
 }

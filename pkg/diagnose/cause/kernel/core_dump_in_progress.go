@@ -17,7 +17,6 @@ var CoreDumpInProgress = &diagnose.Rule{
 	Cause:  "CoreDumpInProgress",
 	When:   diagnose.AtTheEnd,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  []evidence.Source{evidence.Processes},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a crashed process dumps core past the grace period",
@@ -42,39 +41,81 @@ var CoreDumpInProgress = &diagnose.Rule{
 		},
 		Meaning: "The process got a signal that ends it with a core dump. The kernel writes its memory to a file or hands it to a program. " +
 			"The process does not exit until that is done. SIGKILL ends the dump, which is then incomplete.",
-		Evidence: []string{
-			"CoreDumping in /proc/PID/status is 1 past the deadline.",
-			"When the pod is gone: CoreDumping was 1 when the pod was last seen, before it was killed at the deadline.",
-			"/proc/sys/kernel/core_pattern names the file, or the program that takes the dump.",
-			"Not reported for a process that was executed in the container (kubectl exec): the container does not wait for it.",
-		},
 		Remedy: "{calm}" +
 			"Find out why {comm} crashes while the pod stops. Then send core dumps to faster storage, make them smaller (LimitCORE= of containerd's unit, " +
 			"ulimit -c in the image's entrypoint), or give the pod a longer terminationGracePeriodSeconds.",
 		Danger: "Do not rely on a core dump that SIGKILL cut off: it is incomplete. A force delete does not speed this up.",
 		Quiet:  true,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if p.Mirror || !p.Gone && (!p.Kill.Known || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
-			return diagnose.Result{}
-		}
-		seen := make(map[int]bool)
-		var out []diagnose.Finding
-		for i := range p.Tasks {
-			t := &p.Tasks[i]
-			c, ok := p.Container(t.Container)
-			if !t.CoreDumping || seen[t.PID] || p.Gone && (!ok || !fact.EndedAtDeadline(p, c)) || ok && fact.Executed(p, c, t) {
-				continue
-			}
-			seen[t.PID] = true
-			f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Objects: diagnose.Objects{
-				Process: diagnose.ProcessOf(p, t), CorePattern: p.Node.CorePattern,
-			}}
-			if p.Gone {
-				f.Variants = []string{diagnose.Gone}
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes},
+		Of:   threads,
+		Facts: []diagnose.Fact[*evidence.Task]{
+			{Says: "CoreDumping in /proc/PID/status is 1. When the pod is gone, it was 1 in the last reading of the pod.", Is: diagnose.If(dumps)},
+			{Says: "The process is not one that was executed in the container (kubectl exec): the container does not wait for that.",
+				Is: diagnose.If(isNotExecuted)},
+			{Says: "The pod is no static pod: the deletion of its mirror pod does not end it.", Pod: diagnose.IfPod(isNotMirror)},
+			{Says: "The kubelet keeps to the pod's deadline, as far as is seen.", Pod: diagnose.IfPod(deadlineKnown)},
+			{Says: "While the pod is there, its deadline passed two seconds ago or more.", Pod: pastDeadline},
+			{Says: "While the pod is there, its deadline passed a minute ago or less: SIGKILL ends a dump.", Pod: diagnose.IfPod(killIsNear)},
+			{Says: "When the pod is gone, the container was seen shortly before the deadline, and was killed at the deadline.",
+				Is: diagnose.If(endedAtDeadline)},
+			{Says: "/proc/sys/kernel/core_pattern names the file, or the program that takes the dump."},
+		},
+		Tell: tellDumps,
 	},
+}
+
+// threads returns all of the pod.
+func threads(p *fact.View) []*evidence.Task { return all(p.Tasks) }
+
+// all returns pointers to tasks.
+func all(tasks []evidence.Task) []*evidence.Task {
+	out := make([]*evidence.Task, 0, len(tasks))
+	for i := range tasks {
+		out = append(out, &tasks[i])
+	}
+	return out
+}
+
+func dumps(_ *fact.View, t *evidence.Task) bool { return t.CoreDumping }
+
+func isNotExecuted(p *fact.View, t *evidence.Task) bool {
+	c, ok := p.Container(t.Container)
+	return !ok || !fact.Executed(p, c, t)
+}
+
+func isNotMirror(p *fact.View) bool { return !p.Mirror }
+
+func deadlineKnown(p *fact.View) bool { return p.Kill.Known }
+
+func pastDeadline(p *fact.View) diagnose.Holding {
+	return diagnose.Or(diagnose.Is(p.Gone), diagnose.Lasted(p, p.Deadline, dumpOverdue, diagnose.Late))
+}
+
+func killIsNear(p *fact.View) bool { return p.Gone || p.Overdue() <= fact.UnknownAfter }
+
+func endedAtDeadline(p *fact.View, t *evidence.Task) bool {
+	c, ok := p.Container(t.Container)
+	return !p.Gone || ok && fact.EndedAtDeadline(p, c)
+}
+
+// tellDumps tells of the first thread of each process.
+func tellDumps(p *fact.View, found []*evidence.Task) []diagnose.Finding {
+	seen := make(map[int]bool)
+	var out []diagnose.Finding
+	for _, t := range found {
+		if seen[t.PID] {
+			continue
+		}
+		seen[t.PID] = true
+		f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+			Process: diagnose.ProcessOf(p, t), CorePattern: p.Node.CorePattern,
+		}}
+		if p.Gone {
+			f.Variants = []string{diagnose.Gone}
+		}
+		out = append(out, f)
+	}
+	return out
 }

@@ -31,7 +31,6 @@ const (
 var FileScannerNotAnswering = &diagnose.Rule{
 	Cause:  "FileScannerNotAnswering",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.Volumes, diagnose.Cleanup},
-	Partly: []evidence.Source{evidence.Kubelet, evidence.RuntimeCommands, evidence.Plugins},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a fanotify permission listener (antivirus, EDR) does not respond",
@@ -96,26 +95,6 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"their part of the termination waits. " +
 			"Before 5.1, SIGKILL does not end the pod's process either, which is then reported as UninterruptibleSleep. " +
 			"None of them logs the wait, and the kubelet reports itself healthy.",
-		Evidence: []string{
-			"While volumes are torn down: a kubelet thread is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c) or " +
-				"its caller fanotify_handle_event. The path of its system call is a volume of this pod.",
-			"Before that: the same wait of a process that the pod's shim started, such as runc (also before it is executed), of a CNI " +
-				"plugin, or of a gVisor thread. The exit of a program does not end a gVisor thread.",
-			"It has not run for " + fact.Fanotify.String() + ". Each response of a listener wakes all that wait for it, " +
-				"so it has responded to no request in that time.",
-			"Ten seconds are enough where all listeners that are found are stopped by a signal.",
-			"Listeners are found by their open descriptors anon_inode:[fanotify]. In fdinfo these show a permission class, and marks " +
-				"with permission events.",
-			"A waiting command may be killed sooner and started again: one that deletes a container is after ten seconds. The cause is " +
-				"then reported after five minutes, in which no container of the pod has ended.",
-			"In these five minutes, five or more samples showed such commands or plugins, and each of them waited. None resumed, or " +
-				"completed in less than a minute (five seconds for one that deletes a container).",
-			"It is proved where the path is relative to an open directory, as where the kubelet deletes files. Everything else is " +
-				"inferred.",
-			"Not reported for a kubelet thread that only counts files. If the path is not relative, not reported while the kubelet " +
-				"fails at the volume.",
-			"Not reported for a command that is to kill a container, if each process of that container has been killed or exits.",
-		},
 		Remedy: "On the node: {restart}. Ask its owner first: it may be a security agent. When it exits, the kernel releases all that " +
 			"wait for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, kill the listener from a shell that is already open: kill is a shell builtin.",
@@ -132,58 +111,131 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				"A force delete leaves what the pod still has on the node, with no API object tracking it.",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if open := mayAnswer(p); open != nil {
-			return diagnose.Result{Open: open}
-		}
-		return diagnose.Found(notAnswering(p)...)
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Task]{
+			Title: "While volumes are torn down",
+			Of:    kubeletThreads, Partly: []evidence.Source{evidence.Kubelet},
+			Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+				{Says: "All containers of the pod have ended.", Pod: diagnose.IfPod(containersEnded)},
+			}, waitsAtVolume, []diagnose.Fact[*evidence.Task]{
+				{Says: silentForLong, Pod: kubeletWaitsForLong},
+				{Says: "Ten seconds are enough where all listeners that are found are stopped by a signal."},
+				{Says: "Listeners are found by their open descriptors anon_inode:[fanotify]. In fdinfo these show a permission class, and marks " +
+					"with permission events."},
+				{Says: "It is proved where the path is relative to an open directory, as where the kubelet deletes files. Everything else is " +
+					"inferred."},
+			}),
+			Tell: tellKubeletWaits,
+		},
+		diagnose.By[*evidence.Task]{
+			Title: "Before that",
+			Of:    runtimeThreads, Partly: []evidence.Source{evidence.RuntimeCommands, evidence.Plugins},
+			Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+				{Says: "Not all containers of the pod have ended.", Pod: diagnose.IfPod(containersLeft)},
+			}, waitsToStop, []diagnose.Fact[*evidence.Task]{
+				{Says: "The kubelet has had the time to have the pod killed, which is no static pod.", Pod: killedMeanwhile},
+				{Says: silentForLong + " Or no sample of five minutes showed a response, and no container of the pod has ended in them.",
+					Pod: runtimeWaitsForLong},
+				{Says: "A waiting command may be killed sooner and started again: one that deletes a container is after ten seconds. " +
+					"So it is also reported after these five minutes, unless a gVisor thread waits, or all listeners are stopped."},
+				{Says: "In these five minutes, five or more samples showed such commands or plugins, and each of them waited. None resumed, or " +
+					"completed in less than a minute (five seconds for one that deletes a container)."},
+			}),
+			Tell: tellRuntimeWaits,
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "Between two tries",
+			Facts: []diagnose.Fact[diagnose.ThePod]{
+				{Says: "No such thread or process waits at this moment.", Pod: diagnose.IfPod(noneWaits)},
+				{Says: "One waited, and the next try shows whether it waits again.", Pod: waitsAgain},
+			},
+			Tell: tellNone,
+		},
 	},
 }
 
-// notAnswering returns the finding of such a listener.
-func notAnswering(p *fact.View) []diagnose.Finding {
-	if t, volume := kubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Volumes: []string{volume}}}
-		if t.Probe.Relative {
-			f.Confidence = diagnose.Proved
-		}
-		return []diagnose.Finding{byScanner(p, f)}
+// silentForLong is a line of both ways.
+var silentForLong = "The one that waits longest has not run for " + fact.Fanotify.String() + ". Each response of a listener wakes all that wait " +
+	"for it, so it has responded to no request in that time."
+
+func containersEnded(p *fact.View) bool { return p.ContainersEnded() }
+
+func containersLeft(p *fact.View) bool { return !p.ContainersEnded() }
+
+// kubeletWaitsForLong answers whether a listener does not answer the kubelet. It may answer others, each of which wakes the kubelet, and never that.
+func kubeletWaitsForLong(p *fact.View) diagnose.Holding {
+	switch t := kubeletAwaitsScanner(p); {
+	case t == nil:
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	case scannerSilentForLong(p, t):
+		return diagnose.Is(true)
 	}
-	if t := runtimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && p.Kill.Done {
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
-		if fact.OfGVisor(p, t) {
-			f.Variants = []string{variantGVisor}
-		}
-		f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
-		return []diagnose.Finding{byScanner(p, f)}
-	}
-	return nil
+	return diagnose.NotYet(diagnose.Waits(p.UnchangedSince, diagnose.LastWait, diagnose.Slow))
 }
 
-// mayAnswer returns what is open while a listener may only be slow, or while nothing waits for it at this moment but may again.
-func mayAnswer(p *fact.View) []diagnose.Open {
-	t, silent := runtimeAwaitsScanner(p), false
+func runtimeWaitsForLong(p *fact.View) diagnose.Holding {
+	if t := runtimeAwaitsScanner(p); t != nil && scannerSilentForLong(p, t) || scannerHolds(p) {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(scanned(p))
+}
+
+// killedMeanwhile answers whether the kubelet has had the time to have the pod killed. A static pod is not killed. That is said when it is known
+// that the listener does not respond: until then its shim is not said to hang either.
+func killedMeanwhile(p *fact.View) diagnose.Holding {
+	if p.Kill.Done || p.Mirror && runtimeWaitsForLong(p).Yes() {
+		return diagnose.Is(p.Kill.Done)
+	}
+	return diagnose.NotYet(scanned(p))
+}
+
+func noneWaits(p *fact.View) bool {
 	if p.ContainersEnded() {
-		t, _ = kubeletAwaitsScanner(p)
+		return kubeletAwaitsScanner(p) == nil
 	}
-	if t != nil {
-		silent = scannerSilentForLong(p, t)
+	return runtimeAwaitsScanner(p) == nil
+}
+
+// waitsAgain answers that what waited for a listener may do so again, until the next try must have come.
+func waitsAgain(p *fact.View) diagnose.Holding {
+	if mayBeScanned(p) {
+		return diagnose.NotYet(scanned(p))
 	}
-	switch {
-	case t == nil && mayBeScanned(p):
-	case t == nil, p.ContainersEnded() && silent:
-		return nil
-	case p.ContainersEnded(): // it may answer others, each of which wakes the kubelet, and never that
-		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, diagnose.LastWait, diagnose.Slow)}
-	case (silent || scannerHolds(p)) && (p.Mirror || p.Kill.Done):
-		return nil
-	}
+	return diagnose.Is(false)
+}
+
+// scanned returns what is open while a listener may hold what ends the pod.
+func scanned(p *fact.View) diagnose.Open {
 	since := p.ScannerWaits.Last
 	if since.IsZero() {
 		since = p.Time
 	}
-	return []diagnose.Open{diagnose.Waits(since, max(0, scannedUntil(p).Sub(since)), diagnose.Slow)} // no time when it answers others
+	return diagnose.Waits(since, max(0, scannedUntil(p).Sub(since)), diagnose.Slow) // no time when it answers others
 }
+
+func tellKubeletWaits(p *fact.View, found []*evidence.Task) []diagnose.Finding {
+	t := longest(p, found, nil)
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t)}}
+	_, volume := volumeOfPath(t.Probe.VolumePath)
+	f.Objects.Volumes = []string{volume}
+	if t.Probe.Relative {
+		f.Confidence = diagnose.Proved
+	}
+	return []diagnose.Finding{byScanner(p, f)}
+}
+
+func tellRuntimeWaits(p *fact.View, found []*evidence.Task) []diagnose.Finding {
+	t := longest(p, found, nil)
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
+	if fact.OfGVisor(p, t) {
+		f.Variants = []string{variantGVisor}
+	}
+	f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
+	return []diagnose.Finding{byScanner(p, f)}
+}
+
+// tellNone tells nothing: what may wait again is never found.
+func tellNone(*fact.View, []diagnose.ThePod) []diagnose.Finding { return nil }
 
 // byScanner adds the listeners that may not have responded.
 func byScanner(p *fact.View, f diagnose.Finding) diagnose.Finding {

@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -17,7 +19,6 @@ const (
 // PIDNamespaceReapWait is a container's first process that has ended and waits for the end of another process of its PID namespace.
 var PIDNamespaceReapWait = &diagnose.Rule{
 	Cause: "PIDNamespaceReapWait",
-	Needs: []evidence.Source{evidence.Processes, evidence.Suspects},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "PID 1 waits until its PID namespace is empty",
@@ -64,13 +65,6 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 		Meaning: "When the first process of a PID namespace exits, the kernel kills all others in it. The first one is gone only after " +
 			"the last of them has been reaped. " +
 			"A process that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent outside.",
-		Evidence: []string{
-			"The kernel stack of the container's first process goes through zap_pid_ns_processes.",
-			"Another process of the same PID namespace is still in the process table.",
-			"Neither of them ran between two readings ten seconds or more apart.",
-			"Zombies below a first process that lives do not count. They hold nothing up, and are gone when it exits.",
-			"If the other process hangs in the kernel, the cause of that hang is reported instead.",
-		},
 		Remedy: "Find out what the other process waits for.",
 		Danger: "Another SIGKILL has no effect: PID 1 is already exiting. " +
 			"A force delete leaves both processes on the node, and the shim waits permanently.",
@@ -93,68 +87,121 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		for i := range p.Tasks {
-			init := &p.Tasks[i]
-			if !fact.Through(init, fact.ZapPIDNS) || init.Unchanged(p.Time) < fact.SlowDevice || fact.NameIsLate(p, init) {
-				continue
-			}
-			if f, ok := heldNamespace(p, init); ok {
-				out = append(out, f)
-			}
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[kept]{
+		From: []evidence.Source{evidence.Processes, evidence.Suspects},
+		Of:   otherProcesses,
+		Facts: []diagnose.Fact[kept]{
+			{Says: "The kernel stack of the container's first process goes through zap_pid_ns_processes.", Is: diagnose.If(zaps)},
+			{Says: "The first process did not run between two readings ten seconds or more apart.", Is: initStands},
+			{Says: "The container of the first process is known.", Is: diagnose.If(initIsNamed)},
+			{Says: "Another process of the same PID namespace is still in the process table. It did not run between these readings either.",
+				Is: memberStands},
+			{Says: "No thread of the other process waits for the kernel's processors (RCU), or it has done so for sixty seconds.",
+				Is: isNotInRCU},
+			{Says: "If the other process waits for io_uring and a thread is at work there: no thread of it ran between these readings.",
+				Is: isNotInRing},
+			{Says: "The other process has not ended, or it is a zombie whose parent is known and outside the namespace.", Is: diagnose.If(isKept)},
+			{Says: "If the other process is a zombie: readings over " + fact.Process.String() + " show the same. Ten seconds are enough where its parent " +
+				"is stopped.", Is: parentHadTime},
+			{Says: "Zombies below a first process that lives do not count. They hold nothing up, and are gone when it exits."},
+			{Says: "If the other process hangs in the kernel, the cause of that hang is reported instead."},
+		},
+		Tell: tellKept,
 	},
 }
 
-// heldNamespace returns what an exiting init waits for. A zombie that its parent outside does not reap comes before a process that has not
-// ended.
-func heldNamespace(p *fact.View, init *evidence.Task) (diagnose.Finding, bool) {
-	f := diagnose.Finding{Container: p.ContainerName(init), Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, init)}}
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if !staysInNamespace(p, init, t) {
-			continue
+// A kept is another process of the container of a first process of a PID namespace, by its leader. Of the first process it is the thread that
+// waits, which may be any.
+type kept struct{ init, member *evidence.Task }
+
+// Named says what it is.
+func (k kept) Named(*fact.View) string {
+	return fmt.Sprintf("process %.40q (PID %d), beside the first process %.40q (PID %d)", k.member.Comm, k.member.PID, k.init.Comm, k.init.PID)
+}
+
+// otherProcesses returns those that are beside first processes.
+func otherProcesses(p *fact.View) (out []kept) {
+	for _, init := range threads(p) {
+		first := fact.Through(init, fact.ZapPIDNS) || init.Leader() && init.NamespaceInit()
+		for _, t := range threads(p) {
+			if first && t.Leader() && t.PID != init.PID && t.Container == init.Container {
+				out = append(out, kept{init, t})
+			}
 		}
-		parent, inside := fact.ByID(p, t.PPID)
-		switch ended := fact.Ended(p, t.PID); {
-		case !ended && f.Family == "":
-			f.Family = familyMember
-			f.Objects.Member = diagnose.ProcessOf(p, t)
-		case ended && !inside && parent != nil && t.Unchanged(p.Time) >= fact.SlowProcess(p, parent):
+	}
+	return out
+}
+
+func zaps(_ *fact.View, k kept) bool { return fact.Through(k.init, fact.ZapPIDNS) }
+
+func initIsNamed(p *fact.View, k kept) bool { return nameIsInTime(p, k.init) }
+
+func initStands(p *fact.View, k kept) diagnose.Holding { return stands(p, k.init, fact.SlowDevice) }
+
+func memberStands(p *fact.View, k kept) diagnose.Holding { return stands(p, k.member, fact.SlowDevice) }
+
+// isNotInRCU answers whether no thread of a process waits for RCU, as the last one of a mount namespace does at its end, or has done so for long.
+func isNotInRCU(p *fact.View, k kept) diagnose.Holding {
+	return allStand(p, k, fact.SlowRCU, fact.WaitsForRCU)
+}
+
+// isNotInRing answers whether a process waits for no other thread in io_uring, or none of it is at work.
+func isNotInRing(p *fact.View, k kept) diagnose.Holding {
+	return allStand(p, k, fact.SlowDevice, func(*evidence.Task) bool { return awaitsThread(p, k.member) })
+}
+
+// allStand answers whether those threads of the other process that are meant have not run for so long.
+func allStand(p *fact.View, k kept, long time.Duration, meant func(*evidence.Task) bool) diagnose.Holding {
+	for _, t := range threads(p) {
+		if h := stands(p, t, long); t.PID == k.member.PID && !h.Yes() && meant(t) {
+			return h
+		}
+	}
+	return diagnose.Is(true)
+}
+
+func isKept(p *fact.View, k kept) bool {
+	return !fact.Ended(p, k.member.PID) || outsideParent(p, k) != nil
+}
+
+func parentHadTime(p *fact.View, k kept) diagnose.Holding {
+	return diagnose.Or(diagnose.Is(!fact.Ended(p, k.member.PID)), stands(p, k.member, fact.SlowProcess(p, outsideParent(p, k))))
+}
+
+// outsideParent returns the parent of the other process, nil where that is not known or is one of the pod's.
+func outsideParent(p *fact.View, k kept) *evidence.Task {
+	if parent, inside := fact.ByID(p, k.member.PPID); !inside {
+		return parent
+	}
+	return nil
+}
+
+// tellKept tells of each first process what it waits for. A zombie that its parent outside does not reap comes before a process that has not
+// ended.
+func tellKept(p *fact.View, found []kept) []diagnose.Finding {
+	var out []diagnose.Finding
+	for i, k := range found {
+		if i > 0 && found[i-1].init == k.init {
+			continue // told of with that
+		}
+		f := diagnose.Finding{Container: p.ContainerName(k.init), Confidence: diagnose.Proved, Family: familyMember, Objects: diagnose.Objects{
+			Process: diagnose.ProcessOf(p, k.init), Member: diagnose.ProcessOf(p, k.member),
+		}}
+		zombie := func(o kept) bool {
+			return o.init == k.init && fact.Ended(p, o.member.PID) && outsideParent(p, o) != nil
+		}
+		if z := slices.IndexFunc(found, zombie); z >= 0 {
+			parent := outsideParent(p, found[z])
 			f.Family = familyOutsideParent
-			f.Objects.Member, f.Objects.Parent = diagnose.ProcessOf(p, t), diagnose.ProcessOf(p, parent)
+			f.Objects.Member, f.Objects.Parent = diagnose.ProcessOf(p, found[z].member), diagnose.ProcessOf(p, parent)
 			if parent.State == evidence.Stopped {
 				f.Variants = append(f.Variants, diagnose.Stopped)
 			}
 			if fact.Essential(parent) {
 				f.Variants = append(f.Variants, diagnose.Essential)
 			}
-			return f, true
 		}
+		out = append(out, f)
 	}
-	return f, f.Family != ""
-}
-
-// staysInNamespace reports whether a task is the leader of another process in the container of an exiting init, and will not end soon by
-// itself.
-func staysInNamespace(p *fact.View, init, t *evidence.Task) bool {
-	return t.Leader() && t.PID != init.PID && t.Container == init.Container && t.Unchanged(p.Time) >= fact.SlowDevice &&
-		!endsInRCU(p, t.PID) && !endsInRing(p, t)
-}
-
-// endsInRCU reports whether a thread of a process waits for RCU, as the last one of a mount namespace does at its end, and has not done so
-// for long.
-func endsInRCU(p *fact.View, pid int) bool {
-	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
-		return t.PID == pid && fact.WaitsForRCU(&t) && t.Unchanged(p.Time) < fact.SlowRCU
-	})
-}
-
-// endsInRing reports whether a process waits for io_uring while a thread of it is at work.
-func endsInRing(p *fact.View, leader *evidence.Task) bool {
-	return awaitsThread(p, leader) && slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
-		return t.PID == leader.PID && t.Unchanged(p.Time) < fact.SlowDevice
-	})
+	return out
 }

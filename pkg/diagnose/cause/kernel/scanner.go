@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -16,22 +17,59 @@ var countedPlugins = []string{
 	"kubernetes.io~git-repo",
 }
 
-// kubeletAwaitsScanner returns the thread of the kubelet that has waited longest for a fanotify permission listener at one of the pod's volumes, and
-// the name of that volume. A thread that only counts the volume's files is left out. So is a thread that may not be the one that tears the volume
-// down, if the kubelet's attempts at the volume fail at the same time.
-func kubeletAwaitsScanner(p *fact.View) (first *evidence.Task, volume string) {
-	for i := range p.Node.Kubelet.Blocked {
-		t := &p.Node.Kubelet.Blocked[i]
-		if !fact.BusyWithVolume(p, t) || !t.AwaitsScanner() || first != nil && !t.UnchangedSince.Before(first.UnchangedSince) {
-			continue
+// kubeletThreads returns the threads of the kubelet in state D.
+func kubeletThreads(p *fact.View) []*evidence.Task { return all(p.Node.Kubelet.Blocked) }
+
+// waitsAtVolume tell a thread of the kubelet that waits for a fanotify permission listener as it tears down a volume of the pod.
+var waitsAtVolume = []diagnose.Fact[*evidence.Task]{
+	{Says: "A kubelet thread is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c) or its caller fanotify_handle_event.",
+		Is: diagnose.If(awaitsScanner)},
+	{Says: "Two readings three seconds or more apart show the same.", Is: waitsStill},
+	{Says: "The path of its system call is a volume of this pod.", Is: diagnose.If(isAtVolume)},
+	{Says: "If the path is not relative, it is of no volume whose files the kubelet counts now and then (empty-dir, configmap, secret, " +
+		"projected, downward-api, git-repo).", Is: diagnose.If(isNotCounting)},
+	{Says: "If the path is not relative, the kubelet counts no failed attempt at the volume during the wait.", Is: diagnose.If(failsNowhere)},
+}
+
+// kubeletAwaitsScanner returns the one of these threads that has waited longest.
+func kubeletAwaitsScanner(p *fact.View) *evidence.Task {
+	return longest(p, kubeletThreads(p), waitsAtVolume)
+}
+
+// longest returns the task that has not changed for the longest time, of those for which some facts are so.
+func longest(p *fact.View, tasks []*evidence.Task, facts []diagnose.Fact[*evidence.Task]) (first *evidence.Task) {
+	for _, t := range tasks {
+		isNot := func(f diagnose.Fact[*evidence.Task]) bool { return !f.Is(p, t).Yes() }
+		if !slices.ContainsFunc(facts, isNot) && (first == nil || t.UnchangedSince.Before(first.UnchangedSince)) {
+			first = t
 		}
-		plugin, name := volumeOfPath(t.Probe.VolumePath)
-		if name == "" || !t.Probe.Relative && (slices.Contains(countedPlugins, plugin) || failedMeanwhile(p, t, plugin, name)) {
-			continue
-		}
-		first, volume = t, name
 	}
-	return first, volume
+	return first
+}
+
+func awaitsScanner(_ *fact.View, t *evidence.Task) bool { return t.AwaitsScanner() }
+
+func waitsStill(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return stands(p, t, fact.LeastStill)
+}
+
+func isAtVolume(p *fact.View, t *evidence.Task) bool {
+	if t.Probe == nil || p.RuntimeUID == "" || !strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") {
+		return false
+	}
+	_, name := volumeOfPath(t.Probe.VolumePath)
+	return name != ""
+}
+
+func isNotCounting(_ *fact.View, t *evidence.Task) bool {
+	plugin, _ := volumeOfPath(t.Probe.VolumePath)
+	return t.Probe.Relative || !slices.Contains(countedPlugins, plugin)
+}
+
+// failsNowhere reports whether a thread of the kubelet is the one that tears its volume down, as far as is seen.
+func failsNowhere(p *fact.View, t *evidence.Task) bool {
+	plugin, name := volumeOfPath(t.Probe.VolumePath)
+	return t.Probe.Relative || !failedMeanwhile(p, t, plugin, name)
 }
 
 // failedMeanwhile reports whether the kubelet has counted a failed attempt at a volume, or at one that may be it, while its thread waited.
@@ -53,41 +91,62 @@ func volumeOfPath(path string) (plugin, volume string) {
 	return plugin, volume
 }
 
-// runtimeAwaitsScanner returns the process that has waited longest for a fanotify permission listener, of those without which the pod is not
-// stopped:
-//   - a command that the pod's shim has started, such as runc, also one that is yet to be executed;
-//   - a CNI plugin, which tears the pod's network down;
-//   - a thread of gVisor, which a program of the pod waits for.
-//
-// What is to be executed in a live container, such as a probe, holds nothing up. Neither does a kill of a container that has been killed.
+// runtimeThreads returns the processes and threads without which the pod is not stopped:
+//   - commands that the pod's shim has started, such as runc, also one that is yet to be executed;
+//   - CNI plugins, which tear the pod's network down;
+//   - threads of gVisor, which a program of the pod waits for.
+func runtimeThreads(p *fact.View) (out []*evidence.Task) {
+	for _, c := range p.RuntimeCommands {
+		out = append(out, all(c.Tasks)...)
+	}
+	out = append(out, all(p.Plugins)...)
+	out = append(out, slices.DeleteFunc(threads(p), func(t *evidence.Task) bool { return !fact.OfGVisor(p, t) })...)
+	shims := fact.Shims(p)
+	if len(shims) != 1 || shims[0].Owner != "shim" {
+		return out // which of them is the pod's is not known
+	}
+	// What has come out of a container is in a process group of its own. A shim is the leader of its group (newCommand,
+	// cmd/containerd-shim-runc-v2/manager/manager_linux.go).
+	return append(out, slices.DeleteFunc(all(p.Node.Blocked), func(t *evidence.Task) bool {
+		return t.PPID != shims[0].PID || t.Probe == nil || t.Probe.Group != shims[0].PID || t.InPod()
+	})...)
+}
+
+// waitsToStop tell such a process or thread that waits for a fanotify permission listener, and that the end of the pod waits for.
+var waitsToStop = []diagnose.Fact[*evidence.Task]{
+	{Says: "A process that the pod's shim started, such as runc (also before it is executed), a CNI plugin, or a gVisor thread is in the same " +
+		"wait.", Is: diagnose.If(awaitsScanner)},
+	{Says: "If it belongs to a runtime command: the command itself has not exited.", Is: ifCommand(isNotLeft)},
+	{Says: "If it belongs to a runtime command: that executes nothing, such as a probe, in a live container.", Is: ifCommand(isNoProbe)},
+	{Says: "If it belongs to a kill command: a process of the container to kill has neither been killed nor exits, or none is left.",
+		Is: ifCommand(killsNotInVain)},
+	{Says: "If it is a gVisor thread: SIGKILL is not pending in it. The exit of a program does not end such a thread.",
+		Is: diagnose.If(isNotKilledGVisor)},
+}
+
+// runtimeAwaitsScanner returns the one of these that has waited longest.
 func runtimeAwaitsScanner(p *fact.View) *evidence.Task {
-	var first *evidence.Task
-	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
-		for i := range tasks {
-			t := &tasks[i]
-			if t.AwaitsScanner() && counts(t) && (first == nil || t.UnchangedSince.Before(first.UnchangedSince)) {
-				first = t
-			}
-		}
+	return longest(p, runtimeThreads(p), waitsToStop)
+}
+
+// ifCommand makes a fact of a function about the command of the runtime that a task is of. It is so of others.
+func ifCommand(is func(*fact.View, *evidence.RuntimeCommand) bool) func(*fact.View, *evidence.Task) diagnose.Holding {
+	return func(p *fact.View, t *evidence.Task) diagnose.Holding {
+		i := slices.IndexFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return slices.Contains(all(c.Tasks), t) })
+		return diagnose.Is(i < 0 || is(p, &p.RuntimeCommands[i]))
 	}
-	all := func(*evidence.Task) bool { return true }
-	for i := range p.RuntimeCommands {
-		c := &p.RuntimeCommands[i]
-		lives := slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.Container })
-		if !c.Left && (c.Command != "exec" || !lives) && !p.KillsInVain(c) {
-			look(c.Tasks, all)
-		}
-	}
-	look(p.Plugins, all)
-	look(p.Tasks, func(t *evidence.Task) bool { return !t.Killed() && fact.OfGVisor(p, t) })
-	if shims := fact.Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
-		// What has come out of a container is in a process group of its own. A shim is the leader of its group (newCommand,
-		// cmd/containerd-shim-runc-v2/manager/manager_linux.go).
-		look(p.Node.Blocked, func(t *evidence.Task) bool {
-			return t.PPID == shims[0].PID && t.Probe.Group == shims[0].PID && !t.InPod()
-		})
-	}
-	return first
+}
+
+func isNotLeft(_ *fact.View, c *evidence.RuntimeCommand) bool { return !c.Left }
+
+func isNoProbe(p *fact.View, c *evidence.RuntimeCommand) bool {
+	return c.Command != "exec" || !slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.Container })
+}
+
+func killsNotInVain(p *fact.View, c *evidence.RuntimeCommand) bool { return !p.KillsInVain(c) }
+
+func isNotKilledGVisor(p *fact.View, t *evidence.Task) bool {
+	return !t.Killed() || !slices.Contains(threads(p), t)
 }
 
 // scannerSilentForLong reports whether a task has waited for a fanotify permission listener for so long that it is not merely slow. Each response

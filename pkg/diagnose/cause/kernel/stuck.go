@@ -2,8 +2,10 @@ package kernel
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -327,44 +329,145 @@ func ofNoContainer(p *fact.View, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Cgroups, func(c evidence.Cgroup) bool { return c.Container == t.Container && c.Threads > 0 })
 }
 
-// notYetInTheWay reports whether a task is of no container and came from the node, while the kubelet still waits for the end of the containers
-// or for the volumes. It empties the pod's cgroup only after these. A task that has left a container is not meant.
-func notYetInTheWay(p *fact.View, t *evidence.Task) bool {
-	if p.HostPID || len(t.NSpid) > 1 || !ofNoContainer(p, t) {
-		return false
+// inTheWay answers whether a task is not one of no container that came from the node, or the kubelet is done with the containers and the volumes.
+// It empties the pod's cgroup only after these. A task that has left a container is in the way.
+func inTheWay(p *fact.View, t *evidence.Task) diagnose.Holding {
+	if p.HostPID || len(t.NSpid) > 1 || !ofNoContainer(p, t) ||
+		p.ContainersEnded() && len(p.Mounts) == 0 && !fact.DevicesLeft(p) && !fact.VolumesLeft(p) && fact.Unmounter(p) == nil {
+		return diagnose.Is(true)
 	}
-	return !p.ContainersEnded() || len(p.Mounts) > 0 || fact.DevicesLeft(p) || fact.VolumesLeft(p) || fact.Unmounter(p) != nil
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
 }
 
 // containerID is the length of containerd's IDs. It tells the cgroup of a container that has been deleted, which is not listed any more.
 const containerID = 64
 
-// The sources of the rules about stuck tasks. On a starved node the time may not suffice to read all threads of a pod.
-var (
-	stuckNeeds  = []evidence.Source{evidence.Processes, evidence.Cgroups}
-	stuckPartly = []evidence.Source{evidence.Suspects}
-)
+// stuckFacts are what the causes about stuck threads ask of each after what tells them apart. On a starved node the time may not suffice to read
+// all threads of a pod.
+var stuckFacts = []diagnose.Fact[*evidence.Task]{
+	{Says: "Two readings three seconds or more apart show the same state and the same number of context switches.", Is: motionless},
+	{Says: "The time between the readings is ten seconds where a device, a daemon or a reachable server may just be slow. It is thirty where the " +
+		"disk works, forty-five where the thread waits for io_uring, and sixty where the kernel waits for its own processors (RCU)."},
+	{Says: "The thread is in no frozen cgroup.", Is: diagnose.If(isThawed), From: cgroups},
+	{Says: "If not all suspicious threads of the pod could be read: the kernel stack of this one could.", Is: stackIsRead},
+	{Says: "If not all could be read: a wait for a lock has lasted sixty seconds, and a wait for an unknown disk thirty.", Is: outlastsUnread},
+	{Says: "A wait for a lock has lasted as long as any thread of the container in state D may take: that one may hold the lock.",
+		Is: outlastsOthers},
+	{Says: "A thread that waits for io_uring waits for no other thread, which works or hangs elsewhere.", Is: awaitsNoThread},
+}
 
-// partlyLookedAt is what these rules require then.
-const partlyLookedAt = "If not all suspicious threads of the pod could be read: a thread without a kernel stack does not count. " +
-	"A wait for a lock counts only after sixty seconds, and a wait for an unknown disk only after thirty."
+// asleepFacts tell a task that sleeps where not even SIGKILL ends it from those that are about to exit, or to execute another program.
+var asleepFacts = []diagnose.Fact[*evidence.Task]{
+	{Says: "The kernel function that the thread sleeps in could be read, or a read of its files in /proc did not return.",
+		Is: diagnose.If(isAsleep), Partly: stuckPartly},
+	{Says: "The thread does not exit: that is StuckInExit.", Is: diagnose.If(staysAlive)},
+	{Says: "The thread is not inside execve: that is StuckInExec.", Is: diagnose.If(isNotInExec)},
+}
 
-// stuckIn returns one finding for each container that has stuck tasks outside frozen cgroups. The rule says what stuck is. The task that tells
-// most is named, the others are counted. A task that may wait for another thread is neither.
-func stuckIn(p *fact.View, sticks func(*fact.View, *evidence.Task) bool) []diagnose.Finding {
-	stuck := make(map[string][]*evidence.Task)
+// stuckPartly is the source of what tasks sleep in. A thread of which that was not read may be stuck too.
+var stuckPartly = []evidence.Source{evidence.Suspects}
+
+// isAsleep reports whether a task sleeps. One of which the probe shows no function was not asleep any more when it was probed.
+func isAsleep(_ *fact.View, t *evidence.Task) bool {
+	return t.Probe != nil && (fact.SleepsIn(t) != "" || len(t.Probe.Hung) > 0)
+}
+
+func staysAlive(_ *fact.View, t *evidence.Task) bool { return !fact.Exits(t) }
+
+func isNotInExec(_ *fact.View, t *evidence.Task) bool { return !fact.InExec(t) }
+
+func sleeps(_ *fact.View, t *evidence.Task) bool {
+	return t.State == evidence.Sleeping || t.State == evidence.Uninterruptible
+}
+
+func uninterruptible(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Uninterruptible }
+
+// killPending answers whether SIGKILL is pending in a task.
+func killPending(p *fact.View, t *evidence.Task) diagnose.Holding {
+	if h := killDue(p, t); !h.Yes() {
+		return h
+	}
+	return diagnose.Is(t.Killed())
+}
+
+// killDue answers whether SIGKILL is pending in a task, or the kubelet has had the time to have the pod killed. The deletion of a mirror pod has
+// nothing killed.
+func killDue(p *fact.View, t *evidence.Task) diagnose.Holding {
+	if t.Killed() || p.Kill.Done || p.Mirror {
+		return diagnose.Is(t.Killed() || p.Kill.Done)
+	}
+	return diagnose.NotYet(diagnose.Waits(p.Deadline, p.Kill.Late+fact.StepPatience(p), diagnose.Late))
+}
+
+func motionless(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return stands(p, t, fact.Motionless(t))
+}
+
+// stands answers whether a task has not run for so long. One that has just run may do so again and again, and must not keep the pod from a
+// verdict: nothing is waited for then.
+func stands(p *fact.View, t *evidence.Task, long time.Duration) diagnose.Holding {
+	still := t.Unchanged(p.Time)
+	if still < min(long, fact.LeastStill) {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.LastedFor(p, still, long, diagnose.Slow)
+}
+
+func isThawed(p *fact.View, t *evidence.Task) bool { return fact.FrozenGroup(p, t) == nil }
+
+// stackIsRead answers whether the stack of a task was read, where not all tasks were: else it is not known whether it exits, is in execve or waits
+// for RCU.
+func stackIsRead(p *fact.View, t *evidence.Task) diagnose.Holding {
+	if fact.Missing(p, evidence.Suspects) && t.Probe != nil && len(t.Probe.Stack) == 0 {
+		return diagnose.NotRead(evidence.Suspects)
+	}
+	return diagnose.Is(true)
+}
+
+// outlastsUnread answers whether a task that waits for a lock does not merely wait behind one that was not read, which may take its time. Where its
+// own files were not all read, it may also wait for a disk that works.
+func outlastsUnread(p *fact.View, t *evidence.Task) diagnose.Holding {
+	if !fact.Missing(p, evidence.Suspects) || t.Probe != nil && t.Probe.Mount != nil {
+		return diagnose.Is(true)
+	}
+	return stands(p, t, map[string]time.Duration{fact.FamilyOther: fact.SlowRCU, fact.FamilyBlock: fact.SlowDisk}[fact.FamilyOf(t)])
+}
+
+// outlastsOthers answers whether a task that waits for a lock does not merely wait behind another one of its container, held up by a disk that
+// works, or may work, or by what takes as long or longer, such as RCU.
+func outlastsOthers(p *fact.View, t *evidence.Task) diagnose.Holding {
+	var long time.Duration
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !blind(p, t) && !behindSlowDisk(p, t) && !awaitsThread(p, t) {
-			stuck[t.Container] = append(stuck[t.Container], t)
+		switch o := &p.Tasks[i]; {
+		case fact.FamilyOf(t) != fact.FamilyOther, o.Container != t.Container, o.State != evidence.Uninterruptible:
+		case o.Probe == nil:
+			long = max(long, fact.SlowRCU)
+		default:
+			long = max(long, fact.Motionless(o))
 		}
 	}
-	containers := make([]string, 0, len(stuck))
-	for c := range stuck {
-		containers = append(containers, c)
+	return stands(p, t, long)
+}
+
+// awaitsNoThread answers whether a task does not wait in io_uring for another thread, which may get on at any time (awaitsThread).
+func awaitsNoThread(p *fact.View, t *evidence.Task) diagnose.Holding {
+	switch {
+	case !awaitsThread(p, t):
+		return diagnose.Is(true)
+	case fact.Missing(p, evidence.Suspects):
+		return diagnose.NotRead(evidence.Suspects)
 	}
-	slices.Sort(containers)
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+}
+
+// tellStuck tells of each container that has stuck tasks. The task that tells most is named, the others are counted.
+func tellStuck(p *fact.View, found []*evidence.Task) []diagnose.Finding {
+	stuck := make(map[string][]*evidence.Task)
+	for _, t := range found {
+		stuck[t.Container] = append(stuck[t.Container], t)
+	}
 	var out []diagnose.Finding
-	for _, c := range containers {
+	for _, c := range slices.Sorted(maps.Keys(stuck)) {
 		tasks := stuck[c]
 		slices.SortStableFunc(tasks, func(a, b *evidence.Task) int {
 			return cmp.Or(cmp.Compare(telling(b), telling(a)), cmp.Compare(a.TID, b.TID))
@@ -372,34 +475,6 @@ func stuckIn(p *fact.View, sticks func(*fact.View, *evidence.Task) bool) []diagn
 		out = append(out, stuckFinding(p, tasks))
 	}
 	return out
-}
-
-// blind reports whether the stack of a task was not read, where not all tasks were. It is not known then whether the task exits, is in execve or
-// waits for RCU.
-func blind(p *fact.View, t *evidence.Task) bool {
-	return fact.Missing(p, evidence.Suspects) && t.Probe != nil && len(t.Probe.Stack) == 0
-}
-
-// behindSlowDisk reports whether a task may only wait behind something slow. It is seen to wait for a lock, and the holder of the lock may be:
-//   - another task of its container, held up by a disk that works, or may work, or by what takes as long or longer, such as RCU;
-//   - a task that was not read.
-//
-// Where its own files were not all read, the task may also wait for such a disk itself.
-func behindSlowDisk(p *fact.View, t *evidence.Task) bool {
-	family, still := fact.FamilyOf(t), t.Unchanged(p.Time)
-	if family != fact.FamilyOther && family != fact.FamilyBlock {
-		return false
-	}
-	if t.Probe.Mount == nil && fact.Missing(p, evidence.Suspects) && (still < fact.SlowDisk || still < fact.SlowRCU && family == fact.FamilyOther) {
-		return true
-	}
-	return family == fact.FamilyOther && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
-		patience := fact.SlowRCU
-		if o.Probe != nil {
-			patience = fact.Motionless(&o)
-		}
-		return o.Container == t.Container && o.State == evidence.Uninterruptible && still < patience
-	})
 }
 
 // telling orders tasks by how much they show of what holds them: one with a mount comes before one with only a stack. A task that merely waits

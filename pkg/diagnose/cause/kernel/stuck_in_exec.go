@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -8,9 +10,7 @@ import (
 
 // StuckInExec is a process that hangs on its way from one program to the next.
 var StuckInExec = &diagnose.Rule{
-	Cause:  "StuckInExec",
-	Needs:  stuckNeeds,
-	Partly: stuckPartly,
+	Cause: "StuckInExec",
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed process is stuck inside execve",
@@ -31,16 +31,6 @@ var StuckInExec = &diagnose.Rule{
 			"While the process holds its exec_update_lock, reads of its stat, wchan, stack or links in /proc wait too: ps, top and " +
 			"runc hang on it. It always holds the lock while it waits for AIO. While it closes files it does not on some kernels, such as " +
 			"6.1.192 and 6.12.117.",
-		Evidence: []string{
-			"The kernel stack of the task goes through begin_new_exec.",
-			"Or the read of stat, wchan, stack or syscall in /proc/PID did not return, while the read of status did. It is then " +
-				"inferred.",
-			"The task sleeps, and did not run between two readings three seconds or more apart.",
-			"The time between the readings is ten seconds where the wait could be slow I/O. It is forty-five where the task waits for " +
-				"io_uring, and sixty where the kernel waits for its own processors (RCU).",
-			"SIGKILL is pending, or ten seconds overdue.",
-			partlyLookedAt,
-		},
 		Remedy: "Check whether the servers and FUSE daemons of the pod's volumes respond, and repair the one that does not. The process then exits by its SIGKILL. " +
 			"To inspect it, read only status and comm in /proc/{pid}: ps and lsof may hang.",
 		Danger: "Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed. " +
@@ -51,21 +41,30 @@ var StuckInExec = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		found := stuckIn(p, execStuck)
-		for i := range found {
-			if found[i].Objects.Thread.Function == "" {
-				// No family: its remedy would tell the reader to read the same files.
-				found[i].Family, found[i].Confidence = "", diagnose.Inferred
-				found[i].Variants = append(found[i].Variants, variantUnreadable)
-			}
-		}
-		return diagnose.Found(found...)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes}, Partly: stuckPartly,
+		Of: threads,
+		Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+			{Says: "The kernel stack of the task goes through begin_new_exec, and not through de_thread, a wait that SIGKILL ends. " +
+				"Or the read of stat, wchan, stack or syscall in /proc/PID did not return, while the read of status did. It is then " +
+				"inferred.", Is: diagnose.If(inExec), Partly: stuckPartly},
+			{Says: "The task sleeps: its state is S or D.", Is: diagnose.If(sleeps)},
+			{Says: "SIGKILL is pending, or ten seconds overdue.", Is: killDue},
+		}, stuckFacts),
+		Tell: tellInExec,
 	},
 }
 
-// execStuck reports whether a task sleeps inside execve where no signal ends it.
-func execStuck(p *fact.View, t *evidence.Task) bool {
-	return fact.InExec(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) &&
-		(t.Killed() || p.Kill.Done) && t.Unchanged(p.Time) >= fact.Motionless(t)
+func inExec(_ *fact.View, t *evidence.Task) bool { return fact.InExec(t) }
+
+func tellInExec(p *fact.View, found []*evidence.Task) []diagnose.Finding {
+	out := tellStuck(p, found)
+	for i := range out {
+		if out[i].Objects.Thread.Function == "" {
+			// No family: its remedy would tell the reader to read the same files.
+			out[i].Family, out[i].Confidence = "", diagnose.Inferred
+			out[i].Variants = append(out[i].Variants, variantUnreadable)
+		}
+	}
+	return out
 }

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -8,9 +10,7 @@ import (
 
 // StuckInExit is a process that exits and takes no signals any more, and hangs in the kernel in one of its last steps, such as closing its files.
 var StuckInExit = &diagnose.Rule{
-	Cause:  "StuckInExit",
-	Needs:  stuckNeeds,
-	Partly: stuckPartly,
+	Cause: "StuckInExit",
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "an exiting process is stuck in the kernel",
@@ -29,18 +29,6 @@ var StuckInExit = &diagnose.Rule{
 			"A task that exits takes no signals any more, so SIGKILL has no effect and leaves no trace. Its state is most often S, " +
 			"as in a normal sleep. " +
 			"The kubelet repeats the kill without end.",
-		Evidence: []string{
-			"The task has the flag PF_EXITING (stat, field 9, bit 0x4). The kernel waits for io_uring requests before it sets the flag: " +
-				"a task in that wait does not have it yet.",
-			"Its state is S or D.",
-			"Its kernel stack goes through do_exit.",
-			"Two readings three seconds or more apart show the same number of context switches.",
-			"The time between the readings is ten seconds where a device or a server may just be slow. It is forty-five where the task " +
-				"waits for io_uring, and sixty where the kernel waits for its own processors (RCU).",
-			partlyLookedAt,
-			"Not reported for the init of a PID namespace that waits for the other processes (zap_pid_ns_processes). Nor for a task " +
-				"that a debugger holds, or threads that wait for a core dump.",
-		},
 		Remedy: "Repair what the exit waits for; the process then exits immediately.",
 		Danger: "Do not force-delete: the process still holds its files and locks.",
 		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
@@ -48,13 +36,36 @@ var StuckInExit = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *fact.View) diagnose.Result { return diagnose.Found(stuckIn(p, exitStuck)...) },
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes}, Partly: stuckPartly,
+		Of: exiting,
+		Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+			{Says: "The task has the flag PF_EXITING (stat, field 9, bit 0x4). The kernel waits for io_uring requests before it sets the flag: " +
+				"a task in that wait does not have it yet."},
+			{Says: "Its state is S or D.", Is: diagnose.If(sleeps)},
+			{Says: "Its kernel stack goes through do_exit.", Is: diagnose.If(inExit), Partly: stuckPartly},
+			{Says: "It does not wait for a core dump (CoreDumping in /proc/PID/status, coredump_task_exit, before Linux 5.16 exit_mm).",
+				Is: diagnose.If(awaitsNoDump)},
+			{Says: "It is not the init of a PID namespace that waits for the other processes (zap_pid_ns_processes).", Is: diagnose.If(zapsNone)},
+			{Says: "No debugger holds it (ptrace_stop).", Is: diagnose.If(isNotTraced)},
+		}, stuckFacts),
+		Tell: tellStuck,
+	},
 }
 
-// exitStuck reports whether a task sleeps inside do_exit in a wait that only what it waits for can end. A task waits for a core dump of its process
-// in coredump_task_exit; before Linux 5.16 in exit_mm itself (kernel/exit.c).
-func exitStuck(p *fact.View, t *evidence.Task) bool {
-	return fact.Exits(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) && !t.CoreDumping &&
-		fact.Through(t, "do_exit") && !fact.Through(t, fact.ZapPIDNS, "ptrace_stop", "coredump_task_exit") && t.Probe.Wchan != "exit_mm" &&
-		t.Unchanged(p.Time) >= fact.Motionless(t)
+// exiting returns the threads of the pod that exit.
+func exiting(p *fact.View) []*evidence.Task {
+	return slices.DeleteFunc(threads(p), func(t *evidence.Task) bool { return !fact.Exits(t) })
 }
+
+func inExit(_ *fact.View, t *evidence.Task) bool { return fact.Through(t, "do_exit") }
+
+// awaitsNoDump reports whether a task does not wait for a core dump of its process. It does so in coredump_task_exit; before Linux 5.16 in exit_mm
+// itself (kernel/exit.c).
+func awaitsNoDump(_ *fact.View, t *evidence.Task) bool {
+	return !t.CoreDumping && !fact.Through(t, "coredump_task_exit") && t.Probe.Wchan != "exit_mm"
+}
+
+func zapsNone(_ *fact.View, t *evidence.Task) bool { return !fact.Through(t, fact.ZapPIDNS) }
+
+func isNotTraced(_ *fact.View, t *evidence.Task) bool { return !fact.Through(t, "ptrace_stop") }

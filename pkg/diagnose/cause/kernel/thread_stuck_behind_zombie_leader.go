@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -8,9 +10,7 @@ import (
 
 // ThreadStuckBehindZombieLeader is an unkillable thread of a process whose first thread is a zombie. ps shows only the zombie.
 var ThreadStuckBehindZombieLeader = &diagnose.Rule{
-	Cause:  "ThreadStuckBehindZombieLeader",
-	Needs:  stuckNeeds,
-	Partly: stuckPartly,
+	Cause: "ThreadStuckBehindZombieLeader",
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a zombie has a live thread stuck in D state",
@@ -29,15 +29,6 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 			"that no signal ends. " +
 			"The process cannot be reaped before its last thread has exited, so the shim waits permanently. ps shows only the " +
 			"zombie, without the thread that holds it.",
-		Evidence: []string{
-			"The leader of the process, its first thread, is in state Z, and more than one thread is left.",
-			"One of these threads has SIGKILL pending and is in state D.",
-			"That thread did not run between two readings three seconds or more apart.",
-			"The time between the readings is forty-five seconds where the thread waits for io_uring, and sixty where the kernel waits " +
-				"for its own processors (RCU).",
-			partlyLookedAt,
-			"Not reported for a zombie with one thread: its parent or its tracer does not reap it.",
-		},
 		Remedy: "Repair what the thread waits for; it then exits, and the zombie is reaped.",
 		Danger: "Do not restart the shim or containerd because of the zombie: they are not at fault. " +
 			"Do not force-delete: the thread is alive and may hold volumes and devices.",
@@ -47,9 +38,27 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Found(stuckIn(p, func(p *fact.View, t *evidence.Task) bool {
-			return fact.Unkillable(p, t) && fact.BehindZombieLeader(p, t)
-		})...)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes}, Partly: stuckPartly,
+		Of: besideZombies,
+		Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+			{Says: "The leader of the process, its first thread, is in state Z, and more than one thread is left. " +
+				"A zombie with one thread is one that its parent or its tracer does not collect.", Is: diagnose.If(fact.BehindZombieLeader)},
+			{Says: "The thread, one of the others, is in state D.", Is: diagnose.If(uninterruptible)},
+			{Says: "SIGKILL is pending in it.", Is: killPending},
+		}, asleepFacts, stuckFacts),
+		Tell: tellStuck,
 	},
+}
+
+// besideZombies returns the other threads of processes whose leader is in state Z.
+func besideZombies(p *fact.View) (out []*evidence.Task) {
+	for _, z := range zombies(p) {
+		for _, t := range threads(p) {
+			if z.Leader() && t.PID == z.PID && t != z {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
 }

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -8,9 +10,7 @@ import (
 
 // UninterruptibleSleep is a killed task that the kernel cannot end.
 var UninterruptibleSleep = &diagnose.Rule{
-	Cause:  "UninterruptibleSleep",
-	Needs:  stuckNeeds,
-	Partly: stuckPartly,
+	Cause: "UninterruptibleSleep",
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread is stuck in D state (uninterruptible sleep)",
@@ -33,21 +33,6 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"(runsc-sandbox in ps -ef). " +
 			"Or it belongs to one that opens files for it (runsc-gofer). It works for a program of a container. " +
 			"SIGKILL to the container is delivered inside gVisor, and the program ends when the thread has returned.",
-		Evidence: []string{
-			"SIGKILL is pending in the thread (SigPnd, bit 0x100), and its state is D.",
-			"Two readings three seconds or more apart show the same state and the same number of context switches.",
-			"The time between the readings is ten seconds where a device, a daemon or a reachable server may just be slow. It is " +
-				"forty-five where the thread waits for io_uring, and sixty where the kernel waits for its own processors (RCU).",
-			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context.",
-			partlyLookedAt,
-			"Threads of gVisor: the same without the SIGKILL, ten seconds after the deadline or later. One that waits for a FUSE daemon " +
-				"is not seen: it sleeps in state S until it gets a signal.",
-			"The file system is found from the blocked system call: the mount ID of its file descriptor (fdinfo), looked up in the " +
-				"task's mountinfo.",
-			"A file system that only a path or the kernel stack suggests is named if it shows a reason of its own: unanswered requests, " +
-				"a device that completes nothing, or another task that waits for it.",
-			"Unanswered requests to an NFS or SMB server count only if its connection is not well either.",
-		},
 		Remedy: "Repair what the thread waits for; it then exits.",
 		Danger: "Do not force-delete: the process is alive and may hold volumes and devices.",
 		First: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack may name a driver or file system: ask its owner. " +
@@ -55,9 +40,52 @@ var UninterruptibleSleep = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Found(stuckIn(p, func(p *fact.View, t *evidence.Task) bool {
-			return fact.HeldUnderGVisor(p, t) || fact.Unkillable(p, t) && !fact.BehindZombieLeader(p, t) && !notYetInTheWay(p, t)
-		})...)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes}, Partly: stuckPartly,
+		Of: inStateD,
+		Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
+			{Says: "SIGKILL is pending in the thread (SigPnd, bit 0x100), and its state is D. " +
+				"A thread of gVisor gets none: its state is D ten seconds after the deadline or later.", Is: killPendingOrGVisor},
+			{Says: "State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context."},
+			{Says: "A thread of gVisor that waits for a FUSE daemon is not seen: it sleeps in state S until it gets a signal."},
+			{Says: "If it is a thread of gVisor: it does not wait for a fanotify permission listener, which is FileScannerNotAnswering.",
+				Is: diagnose.If(awaitsNoScanner)},
+			{Says: "If it is a thread of gVisor: it is not frozen (__refrigerator).", Is: diagnose.If(isNotInFreezer)},
+			{Says: "If SIGKILL is pending: the leader of the process, its first thread, is no zombie, which is ThreadStuckBehindZombieLeader.",
+				Is: diagnose.If(isNotBehindZombie)},
+			{Says: "If it is a process of the node that was put into the pod's cgroup: the containers have ended, and no volume is left.",
+				Is: inTheWay, From: cgroups},
+		}, asleepFacts, stuckFacts, []diagnose.Fact[*evidence.Task]{
+			{Says: "The file system is found from the blocked system call: the mount ID of its file descriptor (fdinfo), looked up in the " +
+				"task's mountinfo."},
+			{Says: "A file system that only a path or the kernel stack suggests is named if it shows a reason of its own: unanswered requests, " +
+				"a device that completes nothing, or another task that waits for it."},
+			{Says: "Unanswered requests to an NFS or SMB server count only if its connection is not well either."},
+		}),
+		Tell: tellStuck,
 	},
+}
+
+// inStateD returns the threads of the pod in state D.
+func inStateD(p *fact.View) []*evidence.Task {
+	return slices.DeleteFunc(threads(p), func(t *evidence.Task) bool { return !uninterruptible(p, t) })
+}
+
+func killPendingOrGVisor(p *fact.View, t *evidence.Task) diagnose.Holding {
+	if fact.OfGVisor(p, t) {
+		return killDue(p, t)
+	}
+	return killPending(p, t)
+}
+
+// awaitsNoScanner, isNotInFreezer and isNotBehindZombie ask only one kind of threads: those of gVisor are the ones without SIGKILL
+// (fact.HeldUnderGVisor).
+func awaitsNoScanner(_ *fact.View, t *evidence.Task) bool { return t.Killed() || !t.AwaitsScanner() }
+
+func isNotInFreezer(_ *fact.View, t *evidence.Task) bool {
+	return t.Killed() || !fact.Through(t, "__refrigerator")
+}
+
+func isNotBehindZombie(p *fact.View, t *evidence.Task) bool {
+	return !t.Killed() || !fact.BehindZombieLeader(p, t)
 }
