@@ -33,17 +33,6 @@ var ContainerdDown = &diagnose.Rule{
 		},
 		Meaning: "The kubelet stops containers through containerd. While containerd is down, no pod on the node can terminate. Containers keep " +
 			"running, because their shims do not need containerd.",
-		Evidence: []string{
-			"Connections to containerd's socket are refused, or the socket is gone although containerd responded there before.",
-			"Either no process has been called containerd for 20 seconds. A containerd that is being restarted listens again sooner.",
-			"Or such a process exists, but has not listened for " + fact.Answer.String() + " (family NotListening).",
-			"Or containerd does not stay up (family Restarts). It has exited three times or more, the first time at least three minutes ago.",
-			"Family Restarts: no reading since then has found a containerd that had responded for a minute. Either nothing listened, or it had " +
-				"been restarted.",
-			"Inferred for NotListening: the process may be docker's containerd, and not the one that should listen on this socket.",
-			"Inferred for Restarts: that the pod waits for it. This family is not reported if the pod's processes have been killed.",
-			"Not reported if containerd accepts requests and does not respond: that is ContainerdHung.",
-		},
 		Seen: []string{"{seen}"},
 		First: "on the node, as root: if containerd's log (journalctl -u containerd) shows an error, repair it. " +
 			"Then start containerd (K3s, RKE2: their unit)",
@@ -75,21 +64,38 @@ var ContainerdDown = &diagnose.Rule{
 				"The process named here may also belong to docker. " + otherUnit,
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		c := &p.Node.Containerd
-		refused := c.Refused && !c.RefusedSince.IsZero()
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.RefusedSince}}
-		switch {
-		case refused && fact.OfNode(p, c.AbsentSince) >= fact.Restart && fact.OfNode(p, c.RefusedSince) >= fact.Restart:
-		case refused && c.Process != nil && fact.SilentForLong(p, c.RefusedSince, c.Asked):
-			f.Family, f.Objects.Process = notListening, diagnose.ProcessOf(p, c.Process)
-			f.Confidence = diagnose.Inferred // that the process is the one that should listen
-		case c.Ends >= loops && fact.OfNode(p, c.FirstEnd) >= fact.CrashLoop:
-			f.Family, f.Objects.Since, f.Confidence = restarts, c.FirstEnd, diagnose.Inferred
-		default:
-			return diagnose.Result{} // it may be starting again
-		}
-		return diagnose.Found(f)
+	By: diagnose.Ways{
+		diagnose.By[diagnose.ThePod]{
+			Title: "If containerd has no process",
+			Facts: []diagnose.Fact[diagnose.ThePod]{
+				{Says: refuses, Pod: diagnose.IfPod(isRefused)},
+				{Says: "This has been so for 20 seconds. A containerd that is being restarted listens again sooner.", Pod: refusedForLong},
+				{Says: "No process has been called containerd for 20 seconds.", Pod: absentForLong},
+			},
+			Tell: diagnose.OfPod(tellAbsent),
+		},
+		diagnose.By[*evidence.Task]{
+			Title: "If a process is called containerd (family NotListening)",
+			Of:    containerdProcess,
+			Facts: []diagnose.Fact[*evidence.Task]{
+				{Says: refuses, Pod: diagnose.IfPod(isRefused)},
+				{Says: "The process has not listened for " + fact.Answer.String() + ".", Pod: deafForLong},
+				{Says: "Inferred: the process may be docker's containerd, and not the one that should listen on this socket."},
+			},
+			Tell: diagnose.Each(tellNotListening),
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "If containerd does not stay up (family Restarts)",
+			Facts: []diagnose.Fact[diagnose.ThePod]{
+				{Says: "containerd has exited three times or more.", Pod: endsOften},
+				{Says: "It exited the first time at least three minutes ago.", Pod: endsForLong},
+				{Says: "It is not down in one of the other two ways.", Pod: diagnose.IfPod(notDown)},
+				{Says: "No reading since the first exit has found a containerd that had responded for a minute. Either nothing listened, or it had " +
+					"been restarted."},
+				{Says: "Inferred: that the pod waits for it. A pod whose processes have been killed does not."},
+			},
+			Tell: diagnose.OfPod(tellRestarts),
+		},
 	},
 	Recurs: func(p *fact.View) (time.Duration, time.Time) {
 		c := &p.Node.Containerd
@@ -114,3 +120,97 @@ const (
 	restarts     = "Restarts"
 	loops        = 3
 )
+
+// refuses is the line about a containerd that does not listen.
+const refuses = "Connections to containerd's socket are refused, or the socket is gone although containerd responded there before. " +
+	"A containerd that accepts requests and does not respond is ContainerdHung."
+
+func isRefused(p *fact.View) bool { return p.Node.Containerd.Refused }
+
+func refusedForLong(p *fact.View) diagnose.Holding {
+	return ofNode(p, p.Node.Containerd.RefusedSince, fact.Restart, diagnose.Restarting)
+}
+
+// absentForLong is not read where the process could not be looked for.
+func absentForLong(p *fact.View) diagnose.Holding {
+	c := &p.Node.Containerd
+	if c.Process == nil && c.AbsentSince.IsZero() {
+		return diagnose.Holding{}
+	}
+	return ofNode(p, c.AbsentSince, fact.Restart, diagnose.Restarting)
+}
+
+// ofNode is diagnose.Lasted for what readings of the node show.
+func ofNode(p *fact.View, since time.Time, long time.Duration, why diagnose.Why) diagnose.Holding {
+	if since.IsZero() || fact.OfNode(p, since) >= long {
+		return diagnose.Is(!since.IsZero())
+	}
+	return diagnose.NotYet(diagnose.Waits(since, long, why))
+}
+
+// seen makes one that nothing waits for of a Holding that is not decided: of what comes and goes again and again, or may be of another pod.
+func seen(p *fact.View, h diagnose.Holding, why diagnose.Why) diagnose.Holding {
+	if h.Yes() || h.No() {
+		return h
+	}
+	return diagnose.NotYet(diagnose.Seen(p, why))
+}
+
+// containerdProcess returns containerd's process, which is looked for while containerd does not respond.
+func containerdProcess(p *fact.View) []*evidence.Task {
+	if t := p.Node.Containerd.Process; t != nil {
+		return []*evidence.Task{t}
+	}
+	return nil
+}
+
+func deafForLong(p *fact.View) diagnose.Holding {
+	return silentForLong(p, p.Node.Containerd.RefusedSince, diagnose.Restarting)
+}
+
+// silentForLong answers whether containerd has not responded, or not listened, for long enough since a time (fact.SilentForLong). Unknown does
+// not wait for that, because it takes minutes under pressure.
+func silentForLong(p *fact.View, since time.Time, why diagnose.Why) diagnose.Holding {
+	if since.IsZero() || fact.SilentForLong(p, since, p.Node.Containerd.Asked) {
+		return diagnose.Is(!since.IsZero())
+	}
+	return diagnose.NotYet(diagnose.Seen(p, why))
+}
+
+// endsOften answers whether containerd has exited loops times or more. After fewer exits it may stay up.
+func endsOften(p *fact.View) diagnose.Holding {
+	if n := p.Node.Containerd.Ends; n == 0 || n >= loops {
+		return diagnose.Is(n >= loops)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
+}
+
+// endsForLong answers whether that is long ago. After fewer exits time alone does not tell.
+func endsForLong(p *fact.View) diagnose.Holding {
+	h := ofNode(p, p.Node.Containerd.FirstEnd, fact.CrashLoop, diagnose.Restarting)
+	if p.Node.Containerd.Ends < loops {
+		return seen(p, h, diagnose.Restarting)
+	}
+	return h
+}
+
+// notDown reports whether containerd is neither without a process for long, nor has one that does not listen.
+func notDown(p *fact.View) bool {
+	absent := refusedForLong(p).Yes() && absentForLong(p).Yes()
+	deaf := len(containerdProcess(p)) > 0 && deafForLong(p).Yes()
+	return !isRefused(p) || !absent && !deaf
+}
+
+func tellAbsent(p *fact.View) diagnose.Finding {
+	return diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: p.Node.Containerd.RefusedSince}}
+}
+
+func tellNotListening(p *fact.View, t *evidence.Task) diagnose.Finding {
+	return diagnose.Finding{Family: notListening, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+		Since: p.Node.Containerd.RefusedSince, Process: diagnose.ProcessOf(p, t),
+	}}
+}
+
+func tellRestarts(p *fact.View) diagnose.Finding {
+	return diagnose.Finding{Family: restarts, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: p.Node.Containerd.FirstEnd}}
+}

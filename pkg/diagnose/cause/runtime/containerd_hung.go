@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -32,17 +34,6 @@ var ContainerdHung = &diagnose.Rule{
 		},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod on the node can terminate. After some two minutes, " +
 			"the node turns NotReady (container runtime is down).",
-		Evidence: []string{
-			"containerd's socket accepts connections.",
-			"A request for containerd's version, or for a record that does not exist in its metadata database, gets no response within two " +
-				"seconds.",
-			"Family Stopped: containerd's process is stopped. Two such requests, three seconds or more apart, are then enough.",
-			"Family Blocked: containerd's main thread has been in uninterruptible sleep (D state) for ten seconds. Two such requests are enough " +
-				"here as well.",
-			"In all other cases, three such requests over " + fact.Answer.String() + " get no response.",
-			"Not reported if containerd is not running: it then refuses connections, which is another cause (ContainerdDown).",
-			"Not reported if only a single shim hangs: containerd itself then still responds (ShimHung).",
-		},
 		Seen: []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
 		First: "on the node, as root: save the dump and do the check under Fix. Restart containerd only if it passes. " +
 			"If not, wait, and ask the node team",
@@ -76,29 +67,124 @@ var ContainerdHung = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		c := p.Node.Containerd
-		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < fact.LeastStill {
-			return diagnose.Result{}
-		}
-		stopped := c.Process != nil && c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.LeastStill
-		// A slow disk keeps a thread for longer than that, too.
-		blocked := c.Process != nil && c.Process.State == evidence.Uninterruptible && !p.Pressed &&
-			c.Process.Unchanged(p.Time) >= max(fact.Motionless(c.Process), fact.SlowDevice)
-		if !stopped && !blocked && (c.Attempts < 3 || !fact.SilentForLong(p, c.UnansweredSince, c.Asked)) {
-			return diagnose.Result{} // a busy node
-		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.UnansweredSince}}
-		if c.Process != nil {
-			f.Objects.Process = diagnose.ProcessOf(p, c.Process)
-		}
-		switch {
-		case stopped:
-			f.Family = diagnose.Stopped
-		case blocked:
-			f.Family = "Blocked"
-			f.Objects.Thread = diagnose.ThreadOf(c.Process)
-		}
-		return diagnose.Found(f)
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Task]{
+			Title: "If containerd's process is stopped (family Stopped)",
+			Of:    containerdProcess,
+			Facts: slices.Concat(silent[*evidence.Task](), silentTwice, []diagnose.Fact[*evidence.Task]{
+				{Says: "The process is stopped (state T).", Is: diagnose.If(isStopped)},
+				{Says: "It has been so for three seconds.", Is: stoppedForLong},
+			}),
+			Tell: diagnose.Each(tellHungAsStopped),
+		},
+		diagnose.By[*evidence.Task]{
+			Title: "If containerd's main thread hangs in the kernel (family Blocked)",
+			Of:    containerdProcess,
+			Facts: slices.Concat(silent[*evidence.Task](), silentTwice, []diagnose.Fact[*evidence.Task]{
+				{Says: "The main thread is in uninterruptible sleep (D state).", Is: diagnose.If(isBlocked)},
+				{Says: "The node is not under pressure (PSI): a slow disk keeps a thread in D state, too.", Pod: notPressed},
+				{Says: "The main thread has been in D state for ten seconds. For longer, where it waits for what may be slow.", Is: blockedForLong},
+			}),
+			Tell: diagnose.Each(tellHungAsBlocked),
+		},
+		diagnose.By[diagnose.ThePod]{
+			Title: "In all other cases",
+			Facts: append(silent[diagnose.ThePod](), []diagnose.Fact[diagnose.ThePod]{
+				{Says: "Three such requests or more have had no response.", Pod: silentThrice},
+				{Says: "This has been so for " + fact.Answer.String() + ". A busy node responds late.", Pod: unansweredForLong},
+				{Says: "The process is not held in one of the other two ways.", Pod: diagnose.IfPod(notHeld)},
+			}...),
+			Tell: diagnose.OfPod(tellHung),
+		},
 	},
+}
+
+// silent are the facts about a containerd that does not respond, and silentTwice those where two requests are enough.
+func silent[T any]() []diagnose.Fact[T] {
+	return []diagnose.Fact[T]{
+		{
+			Says: "containerd's socket accepts connections. A containerd that is not running refuses them, which is another cause (ContainerdDown).",
+			Pod:  diagnose.IfPod(accepts),
+		},
+		{
+			Says: "A request for containerd's version, or for a record that does not exist in its metadata database, gets no response within two " +
+				"seconds. If only a single shim hangs, containerd itself still responds (ShimHung).",
+			Pod: diagnose.IfPod(isSilent),
+		},
+	}
+}
+
+var silentTwice = []diagnose.Fact[*evidence.Task]{
+	{Says: "Two such requests or more have had no response.", Pod: unansweredTwice},
+	{Says: "The first of them was made three seconds ago or more.", Pod: unansweredApart},
+}
+
+func accepts(p *fact.View) bool { return !p.Node.Containerd.Refused }
+
+func isSilent(p *fact.View) bool { return !p.Node.Containerd.UnansweredSince.IsZero() }
+
+func unansweredTwice(p *fact.View) diagnose.Holding { return unanswered(p, 2) }
+
+func silentThrice(p *fact.View) diagnose.Holding { return unanswered(p, 3) }
+
+// unanswered answers whether so many requests have had no response: not yet as long as the next one may have none either.
+func unanswered(p *fact.View, requests int) diagnose.Holding {
+	if p.Node.Containerd.Attempts >= requests {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+}
+
+func unansweredApart(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Node.Containerd.UnansweredSince, fact.LeastStill, diagnose.Slow)
+}
+
+func unansweredForLong(p *fact.View) diagnose.Holding {
+	return silentForLong(p, p.Node.Containerd.UnansweredSince, diagnose.Slow)
+}
+
+func isStopped(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Stopped }
+
+func stoppedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
+}
+
+func isBlocked(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Uninterruptible }
+
+func notPressed(p *fact.View) diagnose.Holding {
+	if p.Pressed {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.Is(true)
+}
+
+func blockedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return diagnose.LastedFor(p, t.Unchanged(p.Time), max(fact.Motionless(t), fact.SlowDevice), diagnose.Slow)
+}
+
+// notHeld reports whether containerd's process is neither stopped nor blocked for long.
+func notHeld(p *fact.View) bool {
+	return !slices.ContainsFunc(containerdProcess(p), func(t *evidence.Task) bool {
+		return isStopped(p, t) && stoppedForLong(p, t).Yes() || isBlocked(p, t) && !p.Pressed && blockedForLong(p, t).Yes()
+	})
+}
+
+func tellHungAsStopped(p *fact.View, _ *evidence.Task) diagnose.Finding {
+	f := tellHung(p)
+	f.Family = diagnose.Stopped
+	return f
+}
+
+func tellHungAsBlocked(p *fact.View, t *evidence.Task) diagnose.Finding {
+	f := tellHung(p)
+	f.Family, f.Objects.Thread = blocked, diagnose.ThreadOf(t)
+	return f
+}
+
+func tellHung(p *fact.View) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: p.Node.Containerd.UnansweredSince}}
+	for _, t := range containerdProcess(p) {
+		f.Objects.Process = diagnose.ProcessOf(p, t)
+	}
+	return f
 }

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -15,8 +17,6 @@ import (
 var ExecHoldsInitExit = &diagnose.Rule{
 	Cause:  "ExecHoldsInitExit",
 	Phases: []diagnose.Phase{diagnose.Runtime},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
-	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process started by an exec outlives its container",
@@ -29,17 +29,6 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			"end when the container's first process exits. The shim then kills what is left in the container's cgroup. A process that has moved " +
 			"to another cgroup (systemd-run, a session of sudo or ssh) survives that. The shim reports the container's exit to containerd when " +
 			"all processes started by an exec have exited.",
-		Evidence: []string{
-			"The pod uses hostPID or shareProcessNamespace, and is past its deadline.",
-			"containerd's CRI status and the shim both say that the container runs.",
-			"No process has the PID of the container's first process any more, and the container's cgroup is empty.",
-			"The shim has the output of an exec in the container open.",
-			"The shim has a child outside the pod's cgroups. The child leads its process group, as a process started by an exec does, and can " +
-				"write to a pipe of the shim.",
-			"This has been so for " + fact.Disagree.String() + ".",
-			"Inferred: the shim does not report which of its children was started by an exec.",
-			"Not reported if the shim has any other child, such as a runc that does not return.",
-		},
 		Seen: []string{
 			"containerd and the shim say that container {container} runs, but its first process is gone and its cgroup is empty",
 			"{process} is a child of the shim in cgroup {cgroup}, outside the pod, and writes to a pipe of the shim",
@@ -54,47 +43,90 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			"Do not kill the shim: that ends the pod's other containers. Restarting containerd does not help. " +
 			"A force delete leaves the process running with no API object tracking it.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		shim := ownShim(p)
-		if p.Overdue() < 0 || shim == nil || fact.Halted(shim) || !p.HostPID && !p.ShareProcessNamespace {
-			return diagnose.Result{}
-		}
-		first, n := executed(p)
-		if first == nil {
-			return diagnose.Result{}
-		}
-		var out []diagnose.Finding
-		for i := range p.Containers {
-			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning ||
-				c.Task.Status != running || !c.Task.PIDGone || !c.Task.Executed {
-				continue
-			}
-			if g := groupOf(p, c); g != nil && g.Populated {
-				continue
-			}
-			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
-				Process: diagnose.ProcessOf(p, &first.Task), Alike: n - 1, Cgroup: trimGroup(first.Cgroup),
-			}})
-		}
-		if len(out) > 1 {
-			return diagnose.Result{} // which container's exec it is cannot be known
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[*evidence.Container]{
+		From: []evidence.Source{evidence.Containers},
+		Of:   programs,
+		Facts: slices.Concat([]diagnose.Fact[*evidence.Container]{
+			{Says: sharesPIDs, Pod: diagnose.IfPod(sharesPID)},
+			{Says: runsRunc + ".", Is: diagnose.If(ofRunc)},
+			{Says: saysRunning, Is: diagnose.If(isRunning)},
+			{Says: "The shim says that it runs, too.", Is: diagnose.If(shimSaysRunning), Partly: []evidence.Source{evidence.Shims}},
+			{Says: pidGone, Is: diagnose.If(isPIDGone), From: []evidence.Source{evidence.Processes}},
+			{Says: "The container's cgroup has no process.", Is: diagnose.If(groupEmpty), From: []evidence.Source{evidence.Cgroups}},
+			{Says: oneShim, Is: diagnose.If(ofOneShim), From: []evidence.Source{evidence.Processes}},
+			{Says: "The shim is not stopped or traced.", Is: diagnose.If(ofLiveShim)},
+			{Says: "The shim has the output of an exec in the container open.", Is: diagnose.If(isExecuted), From: []evidence.Source{evidence.Suspects}},
+			{Says: "The shim has a child outside the pod's cgroups.", Pod: diagnose.IfPod(hasChild), From: []evidence.Source{evidence.Processes}},
+			{Says: "It can write to a pipe of the shim, and so can each other child outside the pod's cgroups.", Pod: diagnose.IfPod(childrenWrite)},
+			{
+				Says: "Each of them leads its process group, as a process started by an exec does. The shim has no other child, such as a runc that " +
+					"does not return.",
+				Pod: childrenLead, From: []evidence.Source{evidence.Suspects},
+			},
+			{Says: "None of them serves other pods or the node, as another shim does.", Pod: diagnose.IfPod(childrenSpared)},
+			{Says: "Each of them has been there for " + fact.Disagree.String() + ".", Pod: childrenForLong},
+		}, containerdSettled[*evidence.Container](), []diagnose.Fact[*evidence.Container]{
+			{Says: "Inferred: the shim does not report which of its children was started by an exec."},
+		}),
+		Alone: "Of several such containers none is reported: it cannot be known in which of them the exec was.",
+		Tell:  diagnose.Each(tellExecuted),
 	},
 }
 
-// executed returns the shim's oldest child that was started by an exec, and how many there are; nil
-// when the shim has other children, or one is too young.
-func executed(p *fact.View) (first *evidence.ShimChild, n int) {
+// The lines that several rules share.
+const (
+	sharesPIDs = "The pod uses hostPID or shareProcessNamespace."
+	pidGone    = "No process has the PID of the container's first process any more."
+	oneShim    = "The pod has one shim that is known for certain."
+)
+
+func sharesPID(p *fact.View) bool { return p.HostPID || p.ShareProcessNamespace }
+
+func shimSaysRunning(_ *fact.View, c *evidence.Container) bool { return c.Task.Status == running }
+
+func isPIDGone(_ *fact.View, c *evidence.Container) bool { return c.Task.PIDGone }
+
+func isExecuted(_ *fact.View, c *evidence.Container) bool { return c.Task.Executed }
+
+func hasChild(p *fact.View) bool { return len(p.ShimChildren) > 0 }
+
+func childrenWrite(p *fact.View) bool {
+	return !slices.ContainsFunc(p.ShimChildren, func(c evidence.ShimChild) bool { return !c.Output })
+}
+
+// childrenLead answers whether each child of the shim leads its process group. It is not read of a child that was not probed.
+func childrenLead(p *fact.View) diagnose.Holding {
+	out := diagnose.Is(true)
 	for i := range p.ShimChildren {
-		c := &p.ShimChildren[i]
-		if !c.Output || c.Probe == nil || c.Probe.Group != c.PID || !disagree(p, c.Since) || fact.Essential(&c.Task) {
-			return nil, 0
-		}
-		if n++; first == nil || c.Since.Before(first.Since) {
-			first = c
+		switch c := &p.ShimChildren[i]; {
+		case c.Probe == nil:
+			out = diagnose.Holding{}
+		case c.Probe.Group != c.PID:
+			return diagnose.Is(false)
 		}
 	}
-	return first, n
+	return out
+}
+
+func childrenSpared(p *fact.View) bool {
+	return !slices.ContainsFunc(p.ShimChildren, func(c evidence.ShimChild) bool { return fact.Essential(&c.Task) })
+}
+
+func childrenForLong(p *fact.View) diagnose.Holding {
+	for i := range p.ShimChildren {
+		if h := disagreed(p, p.ShimChildren[i].Since); !h.Yes() {
+			return h
+		}
+	}
+	return diagnose.Is(true)
+}
+
+// tellExecuted tells of the shim's oldest child, and how many more there are.
+func tellExecuted(p *fact.View, c *evidence.Container) diagnose.Finding {
+	f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred}
+	if len(p.ShimChildren) > 0 {
+		first := slices.MinFunc(p.ShimChildren, func(a, b evidence.ShimChild) int { return a.Since.Compare(b.Since) })
+		f.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, &first.Task), Alike: len(p.ShimChildren) - 1, Cgroup: trimGroup(first.Cgroup)}
+	}
+	return f
 }

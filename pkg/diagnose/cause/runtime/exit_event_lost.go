@@ -29,8 +29,6 @@ const shimBlocked = "ShimBlocked"
 var ExitEventLost = &diagnose.Rule{
 	Cause:  "ExitEventLost",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
-	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd still records an exited container as running",
@@ -85,24 +83,6 @@ var ExitEventLost = &diagnose.Rule{
 		Meaning: "When a container exits, its shim reports that to containerd. containerd deletes the task, and writes the exit to the CRI status " +
 			"that the kubelet reads. Here that has not happened. The kubelet requests the stop again and again, and each request times out. The " +
 			"same can happen to the pod's sandbox, the container in which the pause program runs and which exits last.",
-		Evidence: []string{
-			"containerd's CRI status says that the container runs, but the kernel shows no task of it.",
-			"The shim says that it has stopped. Or the shim says that it runs, although no process has its PID any more (ShimDenies). Or " +
-				"containerd has no task for it (TaskGone).",
-			"This has lasted for " + fact.Disagree.String() + ". In that time, containerd has responded, and no runtime command such as runc was at work on the " +
-				"container: the shim would wait for that. containerd has run for a minute or more.",
-			"It has also lasted for as long as the pod had been past its deadline when it began, up to five minutes. containerd retries after " +
-				"pauses that double.",
-			"The shim has closed the container's output, so it does not wait for a process that holds it open. If one did, or may have before " +
-				"nodeagent's first reading, that ended five minutes ago or more.",
-			"The container's cgroup still exists, unless systemd manages it. runc would have removed the cgroup if containerd had begun to " +
-				"delete the task.",
-			"The pod's sandbox is checked only if, by the CRI status, all containers have exited.",
-			"A thread of the shim is named if it has been in D state without moving for half a minute.",
-			"Inferred: runc may fail to start or to delete the container (see containerd's log). Or containerd may still be writing the last " +
-				"output: /var/log/pods is on a slow disk, or a kubectl attach does not read.",
-			"Not reported for a runtime other than io.containerd.runc.v2: its processes may not be visible to the node's kernel.",
-		},
 		Seen: []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
 		First: "on the node, as root: repair the error at {logged} with its ID in containerd's log (journalctl -u containerd). " +
 			"If no line: the check under Fix",
@@ -137,66 +117,240 @@ var ExitEventLost = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
-		shim := ownShim(p)
-		for i := range p.Containers {
-			c := &p.Containers[i]
-			if c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) ||
-				p.Time.Sub(c.VacantSince) < fact.NextTry(p, c.VacantSince) {
-				continue
-			}
-			if c.Kind == evidence.Sandbox && (c.Task.Absent || containersLeft(p)) {
-				continue // nothing waits for a sandbox without a task, nor for it while a container is stopped
-			}
-			group := groupOf(p, c)
-			if group != nil && group.Populated {
-				continue
-			}
-			f := about(c, diagnose.Inferred)
-			f.Objects.Containerd = p.Node.Containerd.Version
-			switch {
-			case c.Task.Absent:
-				f.Family = taskGone // containerd may try again
-			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < fact.Retries:
-				continue // something else delays the exit, or may do so
-			case c.Task.Status == running && (c.Task.Executed && len(p.ShimChildren) > 0 || commanded(p, c)):
-				continue // the shim may wait for an exec, or for runc
-			case !c.Task.CommandedUntil.IsZero() && !disagree(p, c.Task.CommandedUntil):
-				continue // the shim may have waited until a moment ago
-			case c.Task.Status == running:
-				f.Family = shimDenies
-				if t := blockedThread(p, shim); t != nil {
-					f.Objects.Thread, f.Variants = diagnose.ThreadOf(t), append(f.Variants, shimBlocked)
-				} else if mayEnd(p) {
-					f.Variants = append(f.Variants, endable)
-				}
-				fallthrough
-			default:
-				f.Objects.Process = diagnose.ProcessOf(p, shim)
-				if b := knownBug(p, c); b != nil {
-					f.Objects.Issue, f.Objects.FixedIn = b.issue, b.fixed.String()
-				}
-			}
-			out = append(out, f)
-		}
-		return diagnose.Result{Found: out, Open: mayBeNoted(p)}
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Container]{
+			Title: "The exit is lost",
+			From:  []evidence.Source{evidence.Containers},
+			Of:    containers,
+			Facts: slices.Concat([]diagnose.Fact[*evidence.Container]{
+				{Says: runsRunc + ": its processes are visible to the node's kernel.", Is: diagnose.If(ofRunc)},
+				{Says: saysRunning, Is: diagnose.If(isRunning)},
+				vacant,
+				{Says: "This has lasted for " + fact.Disagree.String() + ".", Is: vacantForLong},
+			}, containerdSettled[*evidence.Container](), []diagnose.Fact[*evidence.Container]{
+				{
+					Says: "It has also lasted for as long as the pod had been past its deadline when it began, up to five minutes. containerd retries " +
+						"after pauses that double.",
+					Is: nextTryFailed,
+				},
+				{Says: afterContainers, Is: diagnose.If(containersFirst)},
+				{Says: "containerd has a task for it, if it is the sandbox. The kubelet waits for no sandbox without one.", Is: diagnose.If(sandboxHasTask)},
+				{Says: "The container's cgroup has no process.", Is: diagnose.If(groupEmpty), From: []evidence.Source{evidence.Cgroups}},
+				{
+					Says: "The pod has one shim that is known for certain, or containerd has no task for the container.",
+					Is:   unlessGone(diagnose.If(ofOneShim)), From: []evidence.Source{evidence.Processes},
+				},
+				{Says: "The shim is not stopped or traced, or containerd has no task for the container.", Is: unlessGone(diagnose.If(ofLiveShim))},
+				{
+					Says: "The container's cgroup still exists, unless systemd manages it, or containerd has no task for the container. runc would have " +
+						"removed the cgroup if containerd had begun to delete the task.",
+					Is: unlessGone(diagnose.If(groupLeft)), From: []evidence.Source{evidence.Cgroups},
+				},
+				{
+					Says: "No process has held the container's output open for five minutes, as far as nodeagent has seen, or containerd has no task for " +
+						"the container.",
+					Is: unlessGone(notHeldOf), From: []evidence.Source{evidence.Suspects},
+				},
+				{
+					Says: "The shim does not wait for an exec: it has no output of one open in the container, or no child outside the pod's cgroups. " +
+						"Asked only if the shim says that the container runs.",
+					Is: diagnose.If(noExec), From: []evidence.Source{evidence.Suspects},
+				},
+				{
+					Says: "No runtime command such as runc is at work on the container: the shim would wait for that. Asked only if the shim says that " +
+						"the container runs.",
+					Is: diagnose.If(noCommand), Partly: []evidence.Source{evidence.RuntimeCommands},
+				},
+				{
+					Says: "No runtime command has been at work on it for " + fact.Disagree.String() + ", or containerd has no task for the container.",
+					Is:   unlessGone(noCommandForLong),
+				},
+				{Says: "A thread of the shim is named if it has been in D state without moving for half a minute."},
+				{Says: "Inferred: runc may fail to start or to delete the container (see containerd's log). Or containerd may still be writing the last " +
+					"output: /var/log/pods is on a slow disk, or a kubectl attach does not read."},
+			}),
+			Tell: diagnose.Each(tellLost),
+		},
+		diagnose.By[*evidence.Container]{
+			Title: "The exit may still be recorded",
+			From:  []evidence.Source{evidence.Containers},
+			Of:    containers,
+			Facts: []diagnose.Fact[*evidence.Container]{
+				{Says: vacant.Says, Is: vacant.Is},
+				{Says: "containerd has tried again since a process held the container's output open. It does so within five minutes.", Is: triedAgain},
+				{Says: "Nothing is reported in this way. Until the next try, containerd may still record the exit, whatever else is seen."},
+			},
+			Tell: tellsNothing[*evidence.Container],
+		},
 	},
 }
 
-// mayBeNoted returns the containers whose exit containerd may still record at its next attempt: something may have
-// held their output open until a while ago.
-func mayBeNoted(p *fact.View) []diagnose.Open {
-	var out []diagnose.Open
+// The lines that several rules share.
+const (
+	runsRunc        = "The container's runtime is io.containerd.runc.v2"
+	saysRunning     = "containerd's CRI status says that the container runs."
+	afterContainers = "By the CRI status all containers have exited, if it is the sandbox: containerd stops it when they have."
+)
+
+// vacant is that no task of a container is left, and the shim need not wait for any: a reading shows all of it, or nothing.
+var vacant = diagnose.Fact[*evidence.Container]{
+	Says: "The kernel shows no task of it. The shim has closed its output, and says that it has stopped, or that it runs although no process has " +
+		"its PID any more (ShimDenies). Or containerd has no task for it (TaskGone).",
+	Is:   diagnose.If(isVacant),
+	From: []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Suspects}, Partly: []evidence.Source{evidence.Shims},
+}
+
+// containerdSettled are the facts about containerd where views of a container are compared.
+func containerdSettled[T any]() []diagnose.Fact[T] {
+	return []diagnose.Fact[T]{
+		{Says: "containerd responds.", Pod: responds, From: []evidence.Source{evidence.Containerd}},
+		{Says: "containerd has run for a minute or more.", Pod: hasSettled, From: []evidence.Source{evidence.Containerd}},
+	}
+}
+
+// responds answers whether containerd responds. One that does not may do so at the next request.
+func responds(p *fact.View) diagnose.Holding {
+	if p.Node.Containerd.Error != "" {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.Is(true)
+}
+
+// hasSettled answers whether containerd has run for as long as settles.
+func hasSettled(p *fact.View) diagnose.Holding {
+	since := p.Node.Containerd.ConnectedSince
+	if since.IsZero() {
+		return diagnose.Holding{}
+	}
+	return ofNode(p, since, settles, diagnose.Restarting)
+}
+
+// disagreed answers whether views have disagreed since a time for as long as they have to: not yet before that.
+func disagreed(p *fact.View, since time.Time) diagnose.Holding {
+	return diagnose.Lasted(p, since, fact.Disagree.With(p), diagnose.Slow)
+}
+
+// containers returns the pod's containers, the sandbox among them.
+func containers(p *fact.View) (out []*evidence.Container) {
 	for i := range p.Containers {
-		c := &p.Containers[i]
-		if !c.VacantSince.IsZero() && p.Time.Sub(c.Task.HeldUntil) < fact.Retries {
-			o := diagnose.Waits(c.Task.HeldUntil, fact.Retries, diagnose.Next)
-			o.Container = c.Name
-			out = append(out, o)
-		}
+		out = append(out, &p.Containers[i])
 	}
 	return out
+}
+
+// programs returns them without the sandbox.
+func programs(p *fact.View) []*evidence.Container {
+	return slices.DeleteFunc(containers(p), func(c *evidence.Container) bool { return c.Kind == evidence.Sandbox })
+}
+
+func ofRunc(_ *fact.View, c *evidence.Container) bool { return c.Runtime == fact.RuncV2 }
+
+func isRunning(_ *fact.View, c *evidence.Container) bool { return c.State == evidence.StateRunning }
+
+func isVacant(_ *fact.View, c *evidence.Container) bool { return !c.VacantSince.IsZero() }
+
+func vacantForLong(p *fact.View, c *evidence.Container) diagnose.Holding {
+	return disagreed(p, c.VacantSince)
+}
+
+func nextTryFailed(p *fact.View, c *evidence.Container) diagnose.Holding {
+	return diagnose.Lasted(p, c.VacantSince, fact.NextTry(p, c.VacantSince), diagnose.Retry)
+}
+
+// containersFirst reports whether all containers have exited, of a container that is the sandbox.
+func containersFirst(p *fact.View, c *evidence.Container) bool {
+	return c.Kind != evidence.Sandbox || !containersLeft(p)
+}
+
+func sandboxHasTask(_ *fact.View, c *evidence.Container) bool {
+	return c.Kind != evidence.Sandbox || !c.Task.Absent
+}
+
+func groupEmpty(p *fact.View, c *evidence.Container) bool {
+	g := groupOf(p, c)
+	return g == nil || !g.Populated
+}
+
+// unlessGone makes a fact about what the shim may wait for. Where containerd has no task of the container it need not be so.
+func unlessGone(is func(*fact.View, *evidence.Container) diagnose.Holding) func(*fact.View, *evidence.Container) diagnose.Holding {
+	return func(p *fact.View, c *evidence.Container) diagnose.Holding {
+		if c.Task.Absent {
+			return diagnose.Is(true)
+		}
+		return is(p, c)
+	}
+}
+
+func ofOneShim(p *fact.View, _ *evidence.Container) bool { return ownShim(p) != nil }
+
+func ofLiveShim(p *fact.View, _ *evidence.Container) bool {
+	shim := ownShim(p)
+	return shim != nil && !fact.Halted(shim)
+}
+
+func groupLeft(p *fact.View, c *evidence.Container) bool { return groupOf(p, c) != nil || bySystemd(p) }
+
+// notHeldOf answers whether no process has held a container's output open for as long as containerd waits between two tries. The second way
+// says until when that is open.
+func notHeldOf(p *fact.View, c *evidence.Container) diagnose.Holding {
+	if triedAgain(p, c).Yes() {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Open{})
+}
+
+// triedAgain answers whether containerd has tried again to record the exit of a container since something may have held its output open.
+func triedAgain(p *fact.View, c *evidence.Container) diagnose.Holding {
+	if p.Time.Sub(c.Task.HeldUntil) >= fact.Retries {
+		return diagnose.Is(true)
+	}
+	o := diagnose.Waits(c.Task.HeldUntil, fact.Retries, diagnose.Next)
+	o.Container = c.Name
+	return diagnose.NotYet(o)
+}
+
+// tellsNothing is the Tell of a way that only leaves open what the next try of somebody shows.
+func tellsNothing[T any](*fact.View, []T) []diagnose.Finding { return nil }
+
+func noExec(p *fact.View, c *evidence.Container) bool {
+	return c.Task.Status != running || !c.Task.Executed || len(p.ShimChildren) == 0
+}
+
+// noCommand reports whether no runtime command of the shim is at work on a container, as far as is seen. The shim reports
+// the exit when what is being executed there has exited.
+func noCommand(p *fact.View, c *evidence.Container) bool {
+	return c.Task.Status != running || !commanded(p, c)
+}
+
+// noCommandForLong answers the same for a while: the shim may have waited until a moment ago. Commands may come and go.
+func noCommandForLong(p *fact.View, c *evidence.Container) diagnose.Holding {
+	if c.Task.CommandedUntil.IsZero() {
+		return diagnose.Is(true)
+	}
+	return seen(p, disagreed(p, c.Task.CommandedUntil), diagnose.Slow)
+}
+
+func tellLost(p *fact.View, c *evidence.Container) diagnose.Finding {
+	f := about(c, diagnose.Inferred)
+	f.Objects.Containerd = p.Node.Containerd.Version
+	shim := ownShim(p)
+	if c.Task.Absent || shim == nil {
+		f.Family = taskGone // containerd may try again
+		return f
+	}
+	if c.Task.Status == running {
+		f.Family = shimDenies
+		if t := blockedThread(p, shim); t != nil {
+			f.Objects.Thread, f.Variants = diagnose.ThreadOf(t), append(f.Variants, shimBlocked)
+		} else if mayEnd(p) {
+			f.Variants = append(f.Variants, endable)
+		}
+	}
+	f.Objects.Process = diagnose.ProcessOf(p, shim)
+	if b := knownBug(p, c); b != nil {
+		f.Objects.Issue, f.Objects.FixedIn = b.issue, b.fixed.String()
+	}
+	return f
 }
 
 // blockedThread returns a thread of the shim that has hung in the kernel for as long as views have

@@ -14,7 +14,6 @@ import (
 var HostPIDLeftover = &diagnose.Rule{
 	Cause:  "HostPIDLeftover",
 	Phases: []diagnose.Phase{diagnose.Runtime},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process that left the pod holds a container's output open",
@@ -38,13 +37,6 @@ var HostPIDLeftover = &diagnose.Rule{
 			"kills what is left in the container's cgroup. A process that has moved to another cgroup survives that (systemd-run, a container " +
 			"engine inside the container, a session of sudo or ssh). As long as it keeps the container's standard output or error open, the " +
 			"shim waits for more output.",
-		Evidence: []string{
-			"The pod uses hostPID or shareProcessNamespace.",
-			"containerd says that the container runs, but no task of it is left in the pod's cgroups.",
-			"A process outside these cgroups has a pipe of the container's output as its standard input, output or error.",
-			"Two readings three seconds or more apart show the same.",
-			"A runtime command such as runc is not counted: it writes to a pipe of its own.",
-		},
 		Seen: []string{
 			"The CRI status says that a container of the pod runs, but its cgroup has no process left",
 			"{process} is in cgroup {cgroup} and has a pipe of the container's output open",
@@ -55,28 +47,65 @@ var HostPIDLeftover = &diagnose.Rule{
 		Danger: "Do not end the process unasked: it may do work that outlives the container on purpose. " +
 			"A force delete leaves it running with no API object tracking it.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if executing(p) {
-			return diagnose.Result{} // the output may be that of an exec
-		}
-		var left []*evidence.Task
-		for i := range p.Leftovers {
-			if t := &p.Leftovers[i]; t.State != evidence.Zombie && fact.Settled(p, t) && !ofCommand(p, t) {
-				left = append(left, t)
-			}
-		}
-		if len(left) == 0 {
-			return diagnose.Result{}
-		}
-		f := diagnose.Finding{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
-			Process: diagnose.ProcessOf(p, left[0]), Alike: len(left) - 1,
-			Cgroup: trimGroup(left[0].Cgroup),
-		}}
-		if fact.Essential(left[0]) {
-			f.Variants = []string{diagnose.Essential}
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims},
+		Of:   leftovers,
+		Facts: []diagnose.Fact[*evidence.Task]{
+			{Says: "The pod uses hostPID or shareProcessNamespace: only then such processes are looked for."},
+			{Says: "containerd says that the container runs, but no task of it is left in the pod's cgroups."},
+			{Says: "A process outside these cgroups has a pipe of the container's output as its standard input, output or error."},
+			{Says: "The process is not a zombie (state Z).", Is: diagnose.If(lives)},
+			{
+				Says: "It is no runtime command such as runc, which writes to a pipe of its own.",
+				Is:   diagnose.If(ofNoCommand), Partly: []evidence.Source{evidence.RuntimeCommands},
+			},
+			{
+				Says: "The shim has the output of no exec open in a container whose first process has exited: the pipe may belong to that.",
+				Pod:  diagnose.IfPod(noneExecuted),
+			},
+			{Says: "Two readings three seconds or more apart show the same.", Is: leftForLong},
+		},
+		Tell: tellLeftovers,
 	},
+}
+
+func leftovers(p *fact.View) (out []*evidence.Task) {
+	for i := range p.Leftovers {
+		out = append(out, &p.Leftovers[i])
+	}
+	return out
+}
+
+func lives(_ *fact.View, t *evidence.Task) bool { return t.State != evidence.Zombie }
+
+func ofNoCommand(p *fact.View, t *evidence.Task) bool { return !ofCommand(p, t) }
+
+// noneExecuted reports whether there is no container that runs by the shim's answer and whose first process has exited. The shim says
+// that it runs as long as a process started by an exec does.
+func noneExecuted(p *fact.View) bool {
+	return !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Task.Status == running && c.Task.PIDGone && c.Task.Executed
+	})
+}
+
+// leftForLong answers whether a process has been the same in two readings: by its dispositions for signals, which are the same as long as it does
+// not execute another program.
+func leftForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
+	if fact.Settled(p, t) {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+}
+
+func tellLeftovers(p *fact.View, left []*evidence.Task) []diagnose.Finding {
+	f := diagnose.Finding{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		Process: diagnose.ProcessOf(p, left[0]), Alike: len(left) - 1,
+		Cgroup: trimGroup(left[0].Cgroup),
+	}}
+	if fact.Essential(left[0]) {
+		f.Variants = []string{diagnose.Essential}
+	}
+	return []diagnose.Finding{f}
 }
 
 // The first step about a process outside the pod that the pod waits for, that about one which the node needs, and what to avoid of both.
@@ -93,14 +122,6 @@ var spareHolder = []diagnose.Choice{
 // trimGroup returns the path of a cgroup below the mount point. Seen from the
 // agent's cgroup namespace, it begins with /.. elements.
 func trimGroup(path string) string { return strings.TrimLeft(path, "/.") }
-
-// executing reports whether the shim says that a container runs whose first process has exited. It does so while a
-// process started by an exec runs.
-func executing(p *fact.View) bool {
-	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-		return c.Task.Status == running && c.Task.PIDGone && c.Task.Executed
-	})
-}
 
 // survived names the container that containerd calls running although no task
 // of it is left, "" when there are several: one shim holds the output of all.

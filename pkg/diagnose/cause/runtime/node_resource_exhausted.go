@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,8 +29,6 @@ const (
 var NodeResourceExhausted = &diagnose.Rule{
 	Cause:  "NodeResourceExhausted",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes},
-	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims, evidence.Cgroups, evidence.Containerd},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd or a shim has reached a limit, or its disk is full",
@@ -86,26 +85,6 @@ var NodeResourceExhausted = &diagnose.Rule{
 		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses this to a " +
 			"process that has used up a limit. containerd also records what has become of each container, for which it makes a new file. " +
 			"Nothing is wrong with the pod. Other pods on the node that are started or stopped meet the same limit.",
-		Evidence: []string{
-			"All readings over ten seconds or more find a limit used up. Either pids.current of the process's cgroup, or of one above it, is " +
-				"not below pids.max. Or the process has as many files open as /proc/PID/limits allows.",
-			"A file system counts as full if it has less than 1 MiB free, also for root, or no free inode (statfs).",
-			"In addition, one of the next four is the case. First: containerd has not reported the sandbox's status for ten seconds, because it " +
-				"can open no file. No process of the pod's containers is alive.",
-			"Second: containerd has no task for an exited container, but its CRI status has said running for " + fact.Disagree.String() + ". From soon after the " +
-				"exit on, containerd can open no file, or the file system of its records is full or read-only.",
-			"Third: containerd has not responded to any request of nodeagent, for as long as ContainerdHung requires. Before that, it could " +
-				"open no file.",
-			"Fourth: the kubelet has reported at least twice that the stop failed with the kernel's error for this limit (Events of this pod " +
-				"with reason FailedKillPod). The reports came since the deletion, over eight seconds or more.",
-			"The last of these reports is recent, and the limit has been used up since before it. The ID of the container, or of the sandbox, " +
-				"in it is compared with containerd's.",
-			"If the shim could not signal a container, the container's first process is alive, and none of its threads has a pending SIGKILL.",
-			"Inferred, except for the first. A containerd that hangs for another reason also runs out of files, because clients that retry open " +
-				"connections.",
-			"Not reported if the limit is used up only for a moment. Limits of the pod's own cgroup and of the whole node (kernel.pid_max, " +
-				"kernel.threads-max, fs.file-max) are not checked.",
-		},
 		Seen:   []string{"{measured}", "{said}"},
 		First:  "on the node: raise the limit or free space, as Fix says",
 		Avoid:  "{restart}",
@@ -175,122 +154,393 @@ var NodeResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Result{Found: exhausted(p), Open: mayBeExhausted(p)}
+	By: diagnose.Ways{forStatus, unaccepting, unrecording, unsignalling, unstopping, relieving, rewriting},
+}
+
+// forStatus is that containerd cannot report the sandbox's status, because it can open no file. The kubelet requests that status before each
+// of its steps.
+var forStatus = diagnose.By[lack]{
+	Title: "containerd cannot report the sandbox's status",
+	From:  processes, Partly: limits, Of: statusLacks,
+	Facts: slices.Concat(lasting, []diagnose.Fact[lack]{
+		{
+			Says: "containerd does not report the sandbox's status, because it can open no file.",
+			Is:   inLack(failsForFiles), From: []evidence.Source{evidence.Containers},
+		},
+		{Says: "This has been so for ten seconds.", Is: failsForLong},
+		{Says: noneLeft, Pod: diagnose.IfPod(allExited), From: []evidence.Source{evidence.Containers}},
+		{Says: "Limits of the pod's own cgroup and of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max) are not checked."},
+	}),
+	Tell: diagnose.First(tellForStatus),
+}
+
+// unaccepting is that containerd accepts no connection. The kubelet was connected before.
+var unaccepting = diagnose.By[lack]{
+	Title: "containerd accepts no connection",
+	From:  processes, Partly: limits, Of: connectionLacks,
+	Facts: slices.Concat(lasting, silent[lack](), []diagnose.Fact[lack]{
+		{Says: "Three such requests or more have had no response.", Pod: silentThrice},
+		{Says: "This has been so for " + fact.Answer.String() + ", as ContainerdHung requires.", Pod: unansweredForLong},
+		{
+			Says: "containerd's main thread is not in uninterruptible sleep (D state). One that is hangs, and runs out of files because of that.",
+			Pod:  diagnose.IfPod(notBlocked),
+		},
+		{Says: "containerd could open no file before that, or at most ten seconds later.", Is: diagnose.If(lackedBefore)},
+		{Says: notAbove, Pod: diagnose.IfPod(reportsStatus)},
+		{Says: "Inferred: a containerd that hangs for another reason also runs out of files, because clients that retry open connections."},
+	}),
+	Tell: diagnose.First(tellUnaccepting),
+}
+
+// unrecording is that containerd has deleted the task of a container that has exited, and cannot write its record.
+var unrecording = diagnose.By[lack]{
+	Title: "containerd cannot record that a container has exited",
+	From:  processes, Partly: limits, Of: recordLacks,
+	Facts: slices.Concat(lasting, unwritten, []diagnose.Fact[lack]{
+		{
+			Says: "The exit was " + fact.Disagree.String() + " ago or more.",
+			Is:   exitedLongAgo, From: []evidence.Source{evidence.Suspects, evidence.Cgroups},
+		},
+		{Says: "The limit has been used up for as long.", Is: lackedForLong},
+		{Says: "containerd responds.", Pod: responds, From: []evidence.Source{evidence.Containerd}},
+		{Says: "containerd has run for a minute or more.", Pod: hasSettledSeen, From: []evidence.Source{evidence.Containerd}},
+		{Says: notAbove, Pod: diagnose.IfPod(accepting)},
+		{Says: "Inferred: something else may keep containerd from recording the exit."},
+	}),
+	Tell: tellUnrecorded,
+}
+
+// unsignalling is that the shim, which cannot signal a container that is alive, makes each stop of the pod's sandbox fail, as the kubelet reports.
+var unsignalling = diagnose.By[lack]{
+	Title: "The shim cannot signal a container",
+	From:  processes, Partly: limits, Of: shimLacks,
+	Facts: slices.Concat(lasting, failing, []diagnose.Fact[lack]{
+		{Says: "By the reports, the shim could not signal a container.", Is: diagnose.If(failsToSignal)},
+		{Says: "The limit is that of the pod's shim. " + oneShim, Is: diagnose.If(ofOwnShim)},
+		{Says: runsRunc + ".", Is: inLack(ofRunc)},
+		{Says: saysRunning, Is: inLack(isRunning)},
+		{Says: "The shim says that it runs, too.", Is: inLack(shimSaysRunning)},
+		{Says: "The container's first process is alive, and none of its threads has a pending SIGKILL.", Is: inLack(firstLives)},
+		{Says: notAbove, Pod: diagnose.IfPod(recording)},
+		{Says: "Inferred: any client that may write Events can write these."},
+	}),
+	Tell: diagnose.First(tellUnsignalling),
+}
+
+// unstopping is the same of containerd, when all containers have exited.
+var unstopping = diagnose.By[lack]{
+	Title: "containerd cannot stop the sandbox",
+	From:  processes, Partly: limits, Of: containerdLacks,
+	Facts: slices.Concat(lasting, failing, []diagnose.Fact[lack]{
+		{Says: "The reports are not about a container that the shim could not signal.", Is: diagnose.If(failsOtherwise)},
+		{Says: noneLeft, Pod: diagnose.IfPod(allExited)},
+		{Says: notAbove, Pod: diagnose.IfPod(recording)},
+		{Says: "Inferred: any client that may write Events can write these."},
+	}),
+	Tell: diagnose.First(tellUnstopping),
+}
+
+// relieving and rewriting leave open whether the next attempt succeeds: the limit is not used up any more, or the record can be written again.
+var (
+	relieving = diagnose.By[diagnose.ThePod]{
+		Title: "The next stop may succeed",
+		From:  processes, Partly: limits,
+		Facts: []diagnose.Fact[diagnose.ThePod]{
+			{Says: "status.phase is not terminal.", Pod: diagnose.IfPod(notEnded)},
+			{Says: "A limit that the kubelet's last report names has room again, and no failure was reported since.", Pod: diagnose.IfPod(isRelieved)},
+			{Says: "The kubelet has tried again. It may report that up to six minutes later.", Pod: stopTried},
+			{Says: nothingReported},
+		},
+		Tell: tellsNothing[diagnose.ThePod],
+	}
+	rewriting = diagnose.By[lack]{
+		Title: "The record may still be written",
+		From:  processes, Partly: limits, Of: exits,
+		Facts: slices.Concat(unwritten, []diagnose.Fact[lack]{
+			{Says: "status.phase is not terminal.", Pod: diagnose.IfPod(notEnded)},
+			{Says: "containerd has tried again since it could not write the record. It does so within five minutes.", Is: writeTried},
+			{Says: nothingReported},
+		}),
+		Tell: tellsNothing[lack],
+	}
+)
+
+// The lines and sources that several ways share.
+const (
+	noneLeft        = "By the CRI status all containers have exited."
+	notAbove        = "It is not reported in one of the ways above."
+	nothingReported = "Nothing is reported in this way: it only says for how long the cause is not ruled out."
+)
+
+var (
+	processes = []evidence.Source{evidence.Processes}
+	limits    = []evidence.Source{evidence.Limits}
+)
+
+// lasting are the facts about what is used up.
+var lasting = []diagnose.Fact[lack]{
+	{
+		Says: "A limit is used up. Either pids.current of the process's cgroup, or of one above it, is not below pids.max. Or the process has as " +
+			"many files open as /proc/PID/limits allows.",
+		Is: diagnose.If(isUsedUp),
+	},
+	{Says: "Or a file system is full: it has less than 1 MiB free, also for root, or no free inode (statfs). Or it is read-only."},
+	{Says: "All readings over ten seconds or more show that.", Is: usedUpForLong},
+}
+
+// unwritten are the facts about a container that has exited and whose record containerd cannot write, or could not at its last attempt: it tries
+// again. The shortage must have been seen soon after the exit. One that began later has not kept containerd from writing.
+var unwritten = []diagnose.Fact[lack]{
+	{Says: runsRunc + ".", Is: inLack(ofRunc), From: []evidence.Source{evidence.Containers}},
+	{Says: saysRunning, Is: inLack(isRunning), From: []evidence.Source{evidence.Containers}},
+	{Says: "containerd has no task for the container.", Is: inLack(isAbsent), Partly: []evidence.Source{evidence.Shims}},
+	{
+		Says: "From soon after the exit on, containerd can open no file, or the file system of its records is full or read-only.",
+		Is:   inLack(soonLacked),
 	},
 }
 
-// mayBeExhausted returns until when it is open whether the next attempt succeeds: the limit is not used up any more, or
-// the record can be written again.
-func mayBeExhausted(p *fact.View) []diagnose.Open {
-	if p.ContainersEnded() {
-		return nil // it has been stopped
+// failing are the facts about a stop that fails, as the kubelet reports.
+var failing = []diagnose.Fact[lack]{
+	{
+		Says: "The kubelet has reported the kernel's error for this limit (Events of this pod with reason FailedKillPod). The ID of the container, " +
+			"or of the sandbox, in it is compared with containerd's.",
+		From: []evidence.Source{evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims}, Is: diagnose.If(isNamed),
+	},
+	{Says: "The request has not timed out.", Is: diagnose.If(inTime)},
+	{Says: "The kubelet has reported it at least twice since the deletion, over eight seconds or more.", Is: persists},
+	{Says: "The kubelet that reported it still runs.", Is: stillTries},
+	{Says: "The last of these reports is recent.", Is: isOfLate},
+	{Says: "The limit has been used up since before that.", Is: lackedAtLast},
+}
+
+// A lack is what is used up, with what shows that it holds the pod up.
+type lack struct {
+	*evidence.Shortage
+	container *evidence.Container  // that cannot be stopped or recorded, nil for none
+	stop      *fact.SandboxFailure // what the kubelet reports of the stop, nil for nothing
+}
+
+// Named returns what it is, in words.
+func (l lack) Named(*fact.View) string {
+	var of []string
+	if l.Shortage != nil {
+		of = append(of, fmt.Sprintf("the limit of %.40q (PID %d) on %s", l.Owner, l.PID, l.Resource))
 	}
-	var out []diagnose.Open
-	if f := fact.SandboxStop(p); f != nil && relieved(p, f) {
-		out = append(out, diagnose.Waits(f.Last, fact.FailureSilence, diagnose.Retry))
+	if l.container != nil {
+		of = append(of, fmt.Sprintf("container %.63q", l.container.Name))
 	}
-	for i := range p.Containers {
-		if c := &p.Containers[i]; unwritten(p, c) {
-			o := diagnose.Waits(p.Unwritable.Last, fact.Retries, diagnose.Retry)
-			o.Container = c.Name
-			if last := c.VacantSince.Add(diagnose.LastWait); o.Until.After(last) { // it runs short again and again
-				o.Since, o.Until = c.VacantSince, last
+	return strings.Join(of, ", ")
+}
+
+// lacks returns what an owner has used up of a resource, for each of some containers.
+func lacks(p *fact.View, owner string, of func(*evidence.Shortage) bool, stop *fact.SandboxFailure, about ...*evidence.Container) (out []lack) {
+	for _, c := range about {
+		for i := range p.Shortages {
+			if s := &p.Shortages[i]; s.Owner == owner && of(s) {
+				out = append(out, lack{s, c, stop})
 			}
-			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// exhausted returns what has used up a limit, or its disk.
-func exhausted(p *fact.View) []diagnose.Finding {
-	if s, err := shortForStatus(p); s != nil {
-		return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
-	}
-	if s := unacceptedBy(p); s != nil {
-		return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
-	}
-	if out := unrecordedEnds(p); len(out) > 0 {
-		return out
-	}
-	return failedStop(p)
+func ofFiles(s *evidence.Shortage) bool { return s.Resource == evidence.Descriptors }
+
+func statusLacks(p *fact.View) []lack {
+	sandboxes := slices.DeleteFunc(containers(p), func(c *evidence.Container) bool { return c.Kind != evidence.Sandbox })
+	return lacks(p, containerd, ofFiles, nil, sandboxes...)
 }
 
-// failedStop returns the limit that makes each stop of the pod's sandbox fail, as the kubelet reports. It is the shim's,
-// which cannot signal a container that is alive, or containerd's, when all containers have exited.
-func failedStop(p *fact.View) []diagnose.Finding {
+func connectionLacks(p *fact.View) []lack { return lacks(p, containerd, ofFiles, nil, nil) }
+
+func recordLacks(p *fact.View) []lack {
+	return lacks(p, containerd, (*evidence.Shortage).Unwritable, nil, programs(p)...)
+}
+
+func shimLacks(p *fact.View) []lack { return stopLacks(p, shim) }
+
+func containerdLacks(p *fact.View) []lack { return stopLacks(p, containerd) }
+
+// stopLacks returns what an owner has used up, of a pod whose stop fails.
+func stopLacks(p *fact.View, owner string) []lack {
 	f := fact.SandboxStop(p)
-	if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) ||
-		f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+	if f == nil {
 		return nil
 	}
-	if _, text, signals := strings.Cut(f.Error, afterKill); signals {
-		c, known := p.Container(f.ID)
-		s, own := shortage(p, shim, fact.Exhausted(f.Error), f.Last), ownShim(p)
-		if s == nil || own == nil || own.PID != s.PID || !known || alive(p, c) == nil {
-			return nil // also if several shims may be the pod's
-		}
-		out := about(c, diagnose.Inferred)
-		out.Family, out.Objects = s.Resource, usedUp(s, text)
-		return []diagnose.Finding{out}
-	}
-	if s := shortage(p, containerd, fact.Exhausted(f.Error), f.Last); s != nil && !containersLeft(p) {
-		return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Inferred, Objects: usedUp(s, f.Error)}}
-	}
-	return nil
+	c, _ := p.Container(f.ID)
+	return lacks(p, owner, func(*evidence.Shortage) bool { return true }, f, c)
 }
 
-// shortForStatus returns the limit for which containerd cannot report the sandbox's status, because it can open no file;
-// nil when there is none. The kubelet requests that status before each of its steps.
-func shortForStatus(p *fact.View) (s *evidence.Shortage, err string) {
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		if c.Kind != evidence.Sandbox || fact.Exhausted(c.StatusError) != evidence.Descriptors || c.StatusErrorSince.IsZero() ||
-			p.Time.Sub(c.StatusErrorSince) < fact.SlowDevice || containersLeft(p) {
-			continue
-		}
-		if s := shortage(p, containerd, evidence.Descriptors, p.Time); s != nil {
-			return s, c.StatusError
-		}
+// exits returns the containers.
+func exits(p *fact.View) (out []lack) {
+	for _, c := range programs(p) {
+		out = append(out, lack{container: c})
 	}
-	return nil, ""
+	return out
 }
 
-// unacceptedBy returns the limit for which containerd accepts no connection. It has responded to no request of nodeagent
-// for as long as ContainerdHung requires. The kubelet was connected before.
-func unacceptedBy(p *fact.View) *evidence.Shortage {
-	c := &p.Node.Containerd
-	if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 3 || !fact.SilentForLong(p, c.UnansweredSince, c.Asked) {
-		return nil
+// inLack makes a fact of one about the container.
+func inLack(is func(*fact.View, *evidence.Container) bool) func(*fact.View, lack) diagnose.Holding {
+	return func(p *fact.View, l lack) diagnose.Holding {
+		return diagnose.Is(l.container != nil && is(p, l.container))
 	}
-	if c.Process != nil && c.Process.State == evidence.Uninterruptible {
-		return nil // it hangs, and runs out of files because of that
-	}
-	// The first reading of a node may see both.
-	if s := shortage(p, containerd, evidence.Descriptors, p.Time); s != nil && s.Since.Sub(c.UnansweredSince) < fact.SlowDevice {
-		return s
-	}
-	return nil
 }
 
-// unrecordedEnds returns the containers that have exited and whose task containerd has deleted, but whose record it
-// cannot write. All readings show that, for as long as views have to disagree.
-func unrecordedEnds(p *fact.View) []diagnose.Finding {
-	s := unwritable(p)
-	if s == nil || !disagree(p, s.Since) || fact.Missing(p, evidence.Containers, evidence.Suspects, evidence.Cgroups, evidence.Containerd) {
-		return nil
+func isUsedUp(_ *fact.View, l lack) bool { return l.Ended.IsZero() }
+
+// usedUpForLong answers whether readings in a row have shown it used up for fact.SlowDevice. What others fail at is not held back before that.
+func usedUpForLong(p *fact.View, l lack) diagnose.Holding {
+	return seen(p, diagnose.Lasted(p, l.Since, fact.SlowDevice, diagnose.Slow), diagnose.Slow)
+}
+
+func failsForFiles(_ *fact.View, c *evidence.Container) bool {
+	return fact.Exhausted(c.StatusError) == evidence.Descriptors
+}
+
+func failsForLong(p *fact.View, l lack) diagnose.Holding {
+	return seen(p, diagnose.Lasted(p, l.container.StatusErrorSince, fact.SlowDevice, diagnose.Slow), diagnose.Slow)
+}
+
+func allExited(p *fact.View) bool { return !containersLeft(p) }
+
+func notBlocked(p *fact.View) bool {
+	return !slices.ContainsFunc(containerdProcess(p), func(t *evidence.Task) bool { return isBlocked(p, t) })
+}
+
+// lackedBefore reports whether it was used up before containerd's silence began. The first reading of a node may see both.
+func lackedBefore(p *fact.View, l lack) bool {
+	return l.Since.Sub(p.Node.Containerd.UnansweredSince) < fact.SlowDevice
+}
+
+func isAbsent(_ *fact.View, c *evidence.Container) bool { return c.Task.Absent }
+
+func soonLacked(p *fact.View, c *evidence.Container) bool {
+	return p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
+}
+
+func exitedLongAgo(p *fact.View, l lack) diagnose.Holding {
+	return seen(p, vacantForLong(p, l.container), diagnose.Slow)
+}
+
+func lackedForLong(p *fact.View, l lack) diagnose.Holding {
+	return seen(p, disagreed(p, l.Since), diagnose.Slow)
+}
+
+func hasSettledSeen(p *fact.View) diagnose.Holding {
+	return seen(p, hasSettled(p), diagnose.Restarting)
+}
+
+func isNamed(_ *fact.View, l lack) bool { return l.Resource == fact.Exhausted(l.stop.Error) }
+
+func inTime(_ *fact.View, l lack) bool { return !l.stop.TimedOut() }
+
+func persists(p *fact.View, l lack) diagnose.Holding {
+	return retried(p, l.stop.Persists(p), diagnose.Retry)
+}
+
+func stillTries(p *fact.View, l lack) diagnose.Holding {
+	return retried(p, l.stop.StillTries(p), diagnose.Restarting)
+}
+
+func isOfLate(p *fact.View, l lack) diagnose.Holding {
+	return retried(p, ofLate(p, l.stop), diagnose.Retry)
+}
+
+func lackedAtLast(p *fact.View, l lack) diagnose.Holding {
+	return retried(p, l.stop.Last.After(l.Since), diagnose.Retry)
+}
+
+// retried answers whether something is so that the kubelet's next report may show.
+func retried(p *fact.View, is bool, why diagnose.Why) diagnose.Holding {
+	if is {
+		return diagnose.Is(true)
 	}
-	var out []diagnose.Finding
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		if unwritten(p, c) && disagree(p, c.VacantSince) {
+	return diagnose.NotYet(diagnose.Seen(p, why))
+}
+
+func failsToSignal(_ *fact.View, l lack) bool { return strings.Contains(l.stop.Error, afterKill) }
+
+func failsOtherwise(p *fact.View, l lack) bool { return !failsToSignal(p, l) }
+
+func ofOwnShim(p *fact.View, l lack) bool {
+	own := ownShim(p)
+	return own != nil && own.PID == l.PID
+}
+
+func firstLives(p *fact.View, c *evidence.Container) bool { return alive(p, c) != nil }
+
+func notEnded(p *fact.View) bool { return !p.ContainersEnded() }
+
+// reportsStatus, accepting and recording report whether none of the first ways finds anything.
+func reportsStatus(p *fact.View) bool { return !finds(p, forStatus) }
+
+func accepting(p *fact.View) bool { return reportsStatus(p) && !finds(p, unaccepting) }
+
+func recording(p *fact.View) bool { return accepting(p) && !finds(p, unrecording) }
+
+// finds reports whether all facts of a way are so for something that is used up.
+func finds(p *fact.View, by diagnose.By[lack]) bool {
+	return slices.ContainsFunc(by.Of(p), func(l lack) bool {
+		return !slices.ContainsFunc(by.Facts, func(f diagnose.Fact[lack]) bool {
+			return fact.Missing(p, f.From...) || f.Is != nil && !f.Is(p, l).Yes() || f.Pod != nil && !f.Pod(p).Yes()
+		})
+	})
+}
+
+// stopTried answers whether the kubelet has tried again, which its next report shows.
+func stopTried(p *fact.View) diagnose.Holding {
+	f := fact.SandboxStop(p)
+	if f == nil {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Waits(f.Last, fact.FailureSilence, diagnose.Retry))
+}
+
+// writeTried answers whether containerd has tried again to write the record of a container, which the record shows. It runs short again and again:
+// that is open until shortly before diagnose.LastWait has passed since the exit.
+func writeTried(p *fact.View, l lack) diagnose.Holding {
+	if p.Unwritable == nil {
+		return diagnose.Is(true)
+	}
+	o := diagnose.Waits(p.Unwritable.Last, fact.Retries, diagnose.Retry)
+	o.Container = l.container.Name
+	if last := l.container.VacantSince.Add(diagnose.LastWait); o.Until.After(last) {
+		o.Since, o.Until = l.container.VacantSince, last
+	}
+	return diagnose.NotYet(o)
+}
+
+func tellForStatus(_ *fact.View, l lack) diagnose.Finding {
+	return diagnose.Finding{Family: l.Resource, Confidence: diagnose.Proved, Objects: usedUp(l.Shortage, l.container.StatusError)}
+}
+
+func tellUnaccepting(_ *fact.View, l lack) diagnose.Finding {
+	return diagnose.Finding{Family: l.Resource, Confidence: diagnose.Inferred, Variants: []string{unaccepted}, Objects: usedUp(l.Shortage, "")}
+}
+
+// tellUnrecorded tells of each container with what has been used up for the longest time.
+func tellUnrecorded(_ *fact.View, found []lack) (out []diagnose.Finding) {
+	oldest := slices.MinFunc(found, func(a, b lack) int { return a.Since.Compare(b.Since) })
+	for _, l := range found {
+		if l.Shortage == oldest.Shortage {
 			out = append(out, diagnose.Finding{
-				Container: c.Name, Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unrecorded}, Objects: usedUp(s, ""),
+				Container: l.container.Name, Family: l.Resource, Confidence: diagnose.Inferred, Variants: []string{unrecorded}, Objects: usedUp(l.Shortage, ""),
 			})
 		}
 	}
 	return out
+}
+
+func tellUnsignalling(_ *fact.View, l lack) diagnose.Finding {
+	_, text, _ := strings.Cut(l.stop.Error, afterKill)
+	out := about(l.container, diagnose.Inferred)
+	out.Family, out.Objects = l.Resource, usedUp(l.Shortage, text)
+	return out
+}
+
+func tellUnstopping(_ *fact.View, l lack) diagnose.Finding {
+	return diagnose.Finding{Family: l.Resource, Confidence: diagnose.Inferred, Objects: usedUp(l.Shortage, l.stop.Error)}
 }
 
 // usedUp returns the objects of a finding about a limit. The text ends with what runc has printed, or with <nil> if it was
@@ -302,45 +552,12 @@ func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
 	}
 }
 
-// unwritten reports whether containerd has no task for a container that its record calls running, and cannot write that
-// record, or could not at its last attempt: it tries again. The shortage must have been seen soon after the exit. One
-// that began later has not kept containerd from writing.
-func unwritten(p *fact.View, c *evidence.Container) bool {
-	return c.Kind != evidence.Sandbox && c.Runtime == fact.RuncV2 && c.State == evidence.StateRunning && c.Task.Absent &&
-		p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
-}
-
-// unwritable returns the oldest shortage for which containerd can write no record, and that readings in a row have shown
-// for SlowDevice; nil when there is none.
-func unwritable(p *fact.View) *evidence.Shortage {
-	var out *evidence.Shortage
-	for i := range p.Shortages {
-		s := &p.Shortages[i]
-		if s.Unwritable() && shortage(p, s.Owner, s.Resource, p.Time) == s && (out == nil || s.Since.Before(out.Since)) {
-			out = s
-		}
-	}
-	return out
-}
-
-// shortage returns an owner's limit on a resource that readings in a row have shown used up, for fact.SlowDevice and since
-// before the given time of a failure; nil when there is none.
-func shortage(p *fact.View, owner, resource string, failed time.Time) *evidence.Shortage {
-	for i := range p.Shortages {
-		s := &p.Shortages[i]
-		if s.Owner == owner && s.Resource == resource && s.Ended.IsZero() && !s.Since.IsZero() && p.Time.Sub(s.Since) >= fact.SlowDevice && failed.After(s.Since) {
-			return s
-		}
-	}
-	return nil
-}
-
-// relieved reports whether the next attempt may succeed: the limit is not used up any more, and no failure has been
+// isRelieved reports whether the next attempt may succeed: the limit is not used up any more, and no failure has been
 // reported since.
-func relieved(p *fact.View, f *fact.SandboxFailure) bool {
-	resource := fact.Exhausted(f.Error)
-	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
-		return s.Resource == resource && !s.Ended.IsZero() && !f.Last.After(s.Ended)
+func isRelieved(p *fact.View) bool {
+	f := fact.SandboxStop(p)
+	return f != nil && slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
+		return s.Resource == fact.Exhausted(f.Error) && !s.Ended.IsZero() && !f.Last.After(s.Ended)
 	})
 }
 

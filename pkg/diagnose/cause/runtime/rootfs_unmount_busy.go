@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -21,8 +23,6 @@ const usedFor = 30 * time.Second
 var RootfsUnmountBusy = &diagnose.Rule{
 	Cause:  "RootfsUnmountBusy",
 	Phases: []diagnose.Phase{diagnose.Runtime, diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Mounts, evidence.Holders},
-	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process keeps a container's root file system busy",
@@ -50,18 +50,6 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			"system: a shell that has changed into the directory, a security scanner, a backup. The kernel returns EBUSY. containerd does not " +
 			"record the exit, and retries after up to five minutes. The pod's sandbox, in which the pause program runs, has a root file system " +
 			"too.",
-		Evidence: []string{
-			"The pod is past its deadline, and containerd's CRI status says that the container runs. After a restart of containerd it says unknown.",
-			"The shim says that the container has stopped, and has closed its output. No process of the container is left, and runc has removed " +
-				"its cgroup.",
-			"The root file system is still in the host's mount table, below /run/containerd.",
-			"A process in the host's mount namespace has used this very mount for 30 seconds or more. It has a file open there (mnt_id in " +
-				"/proc/PID/fdinfo), or its working directory, root directory or program.",
-			"This process was not started long after the container had exited.",
-			"If there is none, a process in another mount namespace uses the copy that the kernel unmounts together with this mount. A " +
-				"DaemonSet with mountPropagation HostToContainer has such a copy.",
-			"Inferred if systemd manages cgroups: then systemd, and not runc, may have removed the container's cgroup.",
-		},
 		Seen: []string{
 			"The shim says that {what} has stopped, but its root file system is still mounted below /run/containerd",
 			"{process} uses that mount: {via}",
@@ -72,39 +60,72 @@ var RootfsUnmountBusy = &diagnose.Rule{
 		Danger: "Do not use umount -l: it hides the mount while files stay in use, and containerd then cannot remove the container's files. " +
 			"Do not kill the shim. A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if p.Overdue() < 0 || ownShim(p) == nil {
-			return diagnose.Result{}
-		}
-		var out []diagnose.Finding
-		for i := range p.Containers {
-			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox && containersLeft(p) || c.Runtime != fact.RuncV2 || !c.Unended() || c.Rootfs == nil ||
-				c.Task.Status != stopped || !c.Task.PIDGone || !c.Task.Drained || groupOf(p, c) != nil {
-				continue
-			}
-			first, n := usesRootfs(p, c)
-			if first == nil {
-				continue
-			}
-			f := about(c, diagnose.Proved)
-			f.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1}
-			if bySystemd(p) {
-				f.Confidence = diagnose.Inferred
-			}
-			if fact.Essential(&first.Task) {
-				f.Variants = append(f.Variants, diagnose.Essential)
-			}
-			out = append(out, f)
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[rootfsUse]{
+		From: []evidence.Source{evidence.Containers, evidence.Mounts, evidence.Holders},
+		Of:   rootfsUses,
+		Facts: []diagnose.Fact[rootfsUse]{
+			{Says: "The root file system of the container is still in the host's mount table, below /run/containerd."},
+			{Says: "A process in the host's mount namespace uses this very mount. It has a file open there (mnt_id in /proc/PID/fdinfo), or its " +
+				"working directory, root directory or program."},
+			{Says: "If there is none, a process in another mount namespace uses the copy that the kernel unmounts together with this mount. A " +
+				"DaemonSet with mountPropagation HostToContainer has such a copy."},
+			{Says: runsRunc + ".", Is: inUse(ofRunc)},
+			{Says: saysRunning + " After a restart of containerd it says unknown.", Is: inUse(isUnended)},
+			{Says: "The shim says that the container has stopped.", Is: inUse(shimSaysStopped), Partly: []evidence.Source{evidence.Shims}},
+			{Says: pidGone, Is: inUse(isPIDGone), From: []evidence.Source{evidence.Processes}},
+			{Says: "The shim has closed the container's output.", Is: inUse(isDrained), From: []evidence.Source{evidence.Suspects}},
+			{Says: "runc has removed the container's cgroup.", Is: inUse(groupGone), From: []evidence.Source{evidence.Cgroups}},
+			{Says: afterContainers, Is: inUse(containersFirst)},
+			{Says: oneShim, Is: inUse(ofOneShim), From: []evidence.Source{evidence.Processes}},
+			{Says: "The process was not started long after the container had exited.", Is: diagnose.If(cameBefore)},
+			{Says: "It has used the mount for 30 seconds or more.", Is: usedForLong},
+			{Says: "Inferred if systemd manages cgroups: then systemd, and not runc, may have removed the container's cgroup."},
+		},
+		Tell: tellBusy,
 	},
 }
 
-// cameLater reports whether a process was started long after the container had exited. Then something else kept the
-// shim from unmounting the root file system.
-func cameLater(c *evidence.Container, h *evidence.Holder) bool {
-	return !c.VacantSince.IsZero() && h.Probe != nil && h.Probe.Started.Sub(c.VacantSince) > usedFor
+// A rootfsUse is a process that uses the root file system of a container.
+type rootfsUse struct {
+	container *evidence.Container
+	holder    *evidence.Holder
+}
+
+// Named returns what it is, in words.
+func (u rootfsUse) Named(*fact.View) string {
+	return fmt.Sprintf("container %.63q, whose root file system process %.40q (PID %d) uses", u.container.Name, u.holder.Comm, u.holder.PID)
+}
+
+// rootfsUses returns those of each container in turn.
+func rootfsUses(p *fact.View) (out []rootfsUse) {
+	for _, c := range containers(p) {
+		for i := range p.Holders {
+			if h := &p.Holders[i]; c.Rootfs != nil && h.MountID == c.Rootfs.ID {
+				out = append(out, rootfsUse{c, h})
+			}
+		}
+	}
+	return out
+}
+
+// inUse makes a fact of one about the container.
+func inUse(is func(*fact.View, *evidence.Container) bool) func(*fact.View, rootfsUse) diagnose.Holding {
+	return func(p *fact.View, u rootfsUse) diagnose.Holding { return diagnose.Is(is(p, u.container)) }
+}
+
+func isUnended(_ *fact.View, c *evidence.Container) bool { return c.Unended() }
+
+func shimSaysStopped(_ *fact.View, c *evidence.Container) bool { return c.Task.Status == stopped }
+
+func isDrained(_ *fact.View, c *evidence.Container) bool { return c.Task.Drained }
+
+func groupGone(p *fact.View, c *evidence.Container) bool { return groupOf(p, c) == nil }
+
+// cameBefore reports whether the process was not started long after the container had exited. One that was has not kept the shim from
+// unmounting the root file system.
+func cameBefore(_ *fact.View, u rootfsUse) bool {
+	vacant, probe := u.container.VacantSince, u.holder.Probe
+	return vacant.IsZero() || probe == nil || probe.Started.Sub(vacant) <= usedFor
 }
 
 // uses reports whether a process has used a container's root file system for long.
@@ -112,18 +133,28 @@ func uses(p *fact.View, c *evidence.Container, h *evidence.Holder) bool {
 	return h.MountID == c.Rootfs.ID && !h.Since.IsZero() && p.Time.Sub(h.Since) >= usedFor
 }
 
-// usesRootfs returns the process that has used a container's root file system for the
-// longest time, and how many use it. It counts only those that were there when the container exited.
-func usesRootfs(p *fact.View, c *evidence.Container) (first *evidence.Holder, n int) {
-	for i := range p.Holders {
-		h := &p.Holders[i]
-		if !uses(p, c, h) || cameLater(c, h) {
-			continue
+// usedForLong answers whether the process has used it for long. Programs may come and go there.
+func usedForLong(p *fact.View, u rootfsUse) diagnose.Holding {
+	return seen(p, diagnose.Lasted(p, u.holder.Since, usedFor, diagnose.Slow), diagnose.Slow)
+}
+
+// tellBusy tells of each container with the process that has used its root file system for the longest time, and how many more do.
+func tellBusy(p *fact.View, found []rootfsUse) (out []diagnose.Finding) {
+	for len(found) > 0 {
+		c, n := found[0].container, 1
+		for n < len(found) && found[n].container == c {
+			n++
 		}
-		n++
-		if first == nil || h.Since.Before(first.Since) {
-			first = h
+		first := slices.MinFunc(found[:n], func(a, b rootfsUse) int { return a.holder.Since.Compare(b.holder.Since) }).holder
+		f := about(c, diagnose.Proved)
+		f.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1}
+		if bySystemd(p) {
+			f.Confidence = diagnose.Inferred
 		}
+		if fact.Essential(&first.Task) {
+			f.Variants = append(f.Variants, diagnose.Essential)
+		}
+		out, found = append(out, f), found[n:]
 	}
-	return first, n
+	return out
 }
