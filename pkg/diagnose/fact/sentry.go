@@ -15,47 +15,6 @@ func UnderGVisor(p *View) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == RunscV1 })
 }
 
-// Sentry returns the threads of the program that is the kernel of the pod's containers, its
-// first one before the others; none where that is not known.
-//
-// It is a child of a shim, in the pod's own control group, or in that of the sandbox where systemd
-// makes the groups (setPodCgroup, pkg/shim/v1/runsc/service.go). Its number is the one that the shim
-// gives. When the sentry does not run the shim does not answer as a rule; then it is the one that has
-// processes of its own there, in which it has the containers' programs run: gofers have none, and
-// with gVisor's platform KVM the sentry has none either.
-func Sentry(p *View) []*evidence.Task {
-	sandbox := slices.IndexFunc(p.Containers, func(c evidence.Container) bool {
-		return c.Kind == evidence.Sandbox && c.State == evidence.StateRunning && c.Runtime == RunscV1
-	})
-	if sandbox < 0 {
-		return nil
-	}
-	s := &p.Containers[sandbox]
-	leader := 0
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if !t.Leader() || t.Container != "" && t.Container != s.ID || !childOfShim(p, t) ||
-			s.Task.PID != t.PID && (s.Task.PID != 0 || !hasChildren(p, t)) {
-			continue
-		}
-		if leader != 0 {
-			return nil // of two it is not known
-		}
-		leader = t.PID
-	}
-	var out []*evidence.Task
-	for i := range p.Tasks {
-		switch t := &p.Tasks[i]; {
-		case leader == 0 || t.PID != leader:
-		case t.Leader():
-			out = slices.Insert(out, 0, t)
-		default:
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
 // maxStubs is how far the processes in which a sentry has programs run are below it.
 const maxStubs = 4
 
@@ -95,8 +54,4 @@ func HeldUnderGVisor(p *View, t *evidence.Task) bool {
 
 func childOfShim(p *View, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Parents, func(s evidence.Task) bool { return s.PID == t.PPID && s.Owner == "shim" })
-}
-
-func hasChildren(p *View, t *evidence.Task) bool {
-	return slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool { return o.Leader() && o.PPID == t.PID })
 }

@@ -14,7 +14,6 @@ import (
 var RuntimeCommandFailing = &diagnose.Rule{
 	Cause:  "RuntimeCommandFailing",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Shims, evidence.Events},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the runtime, such as runc, fails to signal a container",
@@ -25,15 +24,6 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		},
 		Meaning: "The shim does not signal a container itself. It runs a program for that, usually runc, and this program exits with an error. A " +
 			"stop signal that failed is not sent again. SIGKILL is, each time that the kubelet tries to stop the pod.",
-		Evidence: []string{
-			"The kubelet has reported at least twice that the runtime failed to signal a container of the pod (Events of this pod with reason " +
-				"FailedKillPod). The reports came since the deletion, over eight seconds or more.",
-			"At least one of these reports is about this container. The ID in it is compared with containerd's.",
-			"The last report is recent. The kubelet waits for the grace period before each new attempt, so reports can be that far apart.",
-			"The container's first process is alive, and none of its threads has a pending SIGKILL.",
-			"The shim says that the container runs.",
-			"Inferred: any user who may create Events in the pod's namespace can have created these.",
-		},
 		Seen: []string{
 			"The kubelet's Events (FailedKillPod) report this failure at least twice since the deletion",
 			"{process} is alive and has no pending SIGKILL, and the shim says running",
@@ -50,31 +40,129 @@ var RuntimeCommandFailing = &diagnose.Rule{
 			"Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +
 			"A force delete leaves the container running with no API object tracking it.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		f := fact.SandboxStop(onlySignals(p))
-		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
-			return diagnose.Result{}
-		}
+	By: diagnose.By[*evidence.Container]{
+		From: []evidence.Source{evidence.Containers},
 		// containerd stops the containers in any order, and each try ends with the first one that fails.
-		var out []diagnose.Finding
-		for i := range p.Containers {
-			c := &p.Containers[i]
-			f := fact.SandboxStop(naming(onlySignals(p), c.ID))
-			if f == nil || f.ID != c.ID {
-				continue
-			}
-			_, text, ok := strings.Cut(f.Error, afterKill)
-			first := alive(p, c)
-			if !ok || first == nil {
-				continue
-			}
-			found := about(c, diagnose.Inferred)
-			// The end of the line that the runtime has printed stands there as \n.
-			found.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, first), Error: strings.TrimSuffix(text, `\n`)}
-			out = append(out, found)
-		}
-		return diagnose.Found(out...)
+		Of: allContainers,
+		Facts: []diagnose.Fact[*evidence.Container]{
+			{
+				Says: "Since the deletion, the kubelet has reported that stopping this container failed (Events of this pod with reason FailedKillPod). " +
+					"The ID in the report is compared with containerd's.",
+				Is: diagnose.If(isReported), From: []evidence.Source{evidence.Events},
+			},
+			{
+				Says: "The report says that the runtime failed to signal it (unknown error after kill).",
+				Is:   diagnose.If(signalFails), From: []evidence.Source{evidence.Events},
+			},
+			{
+				Says: "The kubelet's last report for the pod is about the same failure, of this container or another one, or of the sandbox.",
+				Pod:  diagnose.IfPod(lastSignalFails), From: []evidence.Source{evidence.Events},
+			},
+			{Says: "The request of that report did not time out.", Pod: diagnose.IfPod(signalAnswered), From: []evidence.Source{evidence.Events}},
+			{
+				Says: "The last report is recent. The kubelet waits for the grace period before each new attempt, so reports can be that far apart. " +
+					"After 25 reports, the kubelet repeats one in five minutes.",
+				Pod: diagnose.IfPod(signalFailsOfLate), From: []evidence.Source{evidence.Events},
+			},
+			{
+				Says: "The last report is at most six minutes old.",
+				Pod:  diagnose.IfPod(signalReported), From: []evidence.Source{evidence.Events},
+			},
+			{
+				Says: "The kubelet has reported such failures of the pod at least twice, over eight seconds or more.",
+				Pod:  signalFailsAgain, From: []evidence.Source{evidence.Events},
+			},
+			{Says: "The kubelet that reported them still runs.", Pod: signalStillTried, From: []evidence.Source{evidence.Events}},
+			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(underRunc)},
+			{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(saidToRun)},
+			{Says: "The shim says that the container runs.", Is: diagnose.If(runsForShim), From: []evidence.Source{evidence.Shims}},
+			{
+				Says: "The container's first process, whose PID the shim names, is alive.",
+				Is:   diagnose.If(namedLives), From: []evidence.Source{evidence.Processes, evidence.Shims},
+			},
+			{
+				Says: "No thread of the container has a pending SIGKILL, or is exiting.",
+				Is:   diagnose.If(noneDies), From: []evidence.Source{evidence.Processes, evidence.Suspects},
+			},
+			{Says: "Inferred: any user who may create Events in the pod's namespace can have created these."},
+		},
+		Tell: diagnose.Each(tellSignalFails),
 	},
+}
+
+// failureOf returns the kubelet's last failure to have a container signalled; nil when there is none that names it.
+func failureOf(p *fact.View, c *evidence.Container) *fact.SandboxFailure {
+	if f := fact.SandboxStop(naming(onlySignals(p), c.ID)); f != nil && f.ID == c.ID {
+		return f
+	}
+	return nil
+}
+
+func isReported(p *fact.View, c *evidence.Container) bool { return failureOf(p, c) != nil }
+
+func signalFails(p *fact.View, c *evidence.Container) bool {
+	f := failureOf(p, c)
+	return f != nil && strings.Contains(f.Error, afterKill)
+}
+
+// signalFailure returns the kubelet's last failure to have the pod's sandbox stopped, if that is about a signal; nil when it is not.
+func signalFailure(p *fact.View) *fact.SandboxFailure { return fact.SandboxStop(onlySignals(p)) }
+
+func lastSignalFails(p *fact.View) bool {
+	f := signalFailure(p)
+	return f != nil && (f.Step == fact.StepContainer || f.Step == fact.StepSandbox)
+}
+
+func signalAnswered(p *fact.View) bool {
+	f := signalFailure(p)
+	return f != nil && !f.TimedOut()
+}
+
+func signalFailsOfLate(p *fact.View) bool {
+	f := signalFailure(p)
+	return f != nil && ofLate(p, f)
+}
+
+func signalReported(p *fact.View) bool {
+	f := signalFailure(p)
+	return f != nil && p.Time.Sub(f.Last) <= fact.FailureSilence
+}
+
+func signalFailsAgain(p *fact.View) diagnose.Holding {
+	f := signalFailure(p)
+	return unless(f != nil && f.Persists(p), diagnose.Seen(p, diagnose.Retry))
+}
+
+func signalStillTried(p *fact.View) diagnose.Holding {
+	f := signalFailure(p)
+	return unless(f != nil && f.StillTries(p), diagnose.Seen(p, diagnose.Restarting))
+}
+
+func runsForShim(_ *fact.View, c *evidence.Container) bool { return c.Task.Status == running }
+
+func namedLives(p *fact.View, c *evidence.Container) bool { return namedFirst(p, c) != nil }
+
+func noneDies(p *fact.View, c *evidence.Container) bool {
+	return !slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.ID && fact.Dying(&t) })
+}
+
+// namedFirst returns the living process of a container that the shim names as its first one; nil when there is none, or it is not known.
+func namedFirst(p *fact.View, c *evidence.Container) *evidence.Task {
+	i := slices.IndexFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.Leader() && t.PID == c.Task.PID && t.Container == c.ID && t.State != evidence.Zombie
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Tasks[i]
+}
+
+func tellSignalFails(p *fact.View, c *evidence.Container) diagnose.Finding {
+	_, text, _ := strings.Cut(failureOf(p, c).Error, afterKill)
+	f := about(c, diagnose.Inferred)
+	// The end of the line that the runtime has printed stands there as \n.
+	f.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, namedFirst(p, c)), Error: strings.TrimSuffix(text, `\n`)}
+	return f
 }
 
 // afterKill is what containerd's shim has before the error of a runtime that was to signal a
@@ -126,17 +214,8 @@ func ofLate(p *fact.View, f *fact.SandboxFailure) bool {
 // alive returns the first process of a container that runs, by the shim's answer, and has not been killed; nil when there
 // is none, or it is not known.
 func alive(p *fact.View, c *evidence.Container) *evidence.Task {
-	if c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Task.Status != running || c.Task.PID == 0 {
+	if !underRunc(p, c) || !saidToRun(p, c) || !runsForShim(p, c) || !noneDies(p, c) {
 		return nil
 	}
-	if slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.ID && fact.Dying(&t) }) {
-		return nil
-	}
-	i := slices.IndexFunc(p.Tasks, func(t evidence.Task) bool {
-		return t.Leader() && t.PID == c.Task.PID && t.Container == c.ID && t.State != evidence.Zombie
-	})
-	if i < 0 {
-		return nil
-	}
-	return &p.Tasks[i]
+	return namedFirst(p, c)
 }

@@ -1,7 +1,7 @@
 package runtime
 
 import (
-	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -39,8 +39,6 @@ var RuntimeCommandHanging = &diagnose.Rule{
 	Cause:  "RuntimeCommandHanging",
 	When:   diagnose.InGraceAndAfter,
 	Phases: []diagnose.Phase{diagnose.Startup, diagnose.PreStop, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers},
-	Partly: []evidence.Source{evidence.RuntimeCommands},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a runtime command, such as runc kill, does not return",
@@ -121,24 +119,6 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"minutes (runtimeRequestTimeout), or four for the sandbox, and again for each container. If the command that sends the stop signal " +
 			"fails, the kubelet tries the other containers, then has the sandbox stopped. For that, containerd kills all of them with SIGKILL. " +
 			"The stop signal is not sent again.",
-		Evidence: []string{
-			"A child of the pod's shim has the arguments with which the shim starts a runtime. Only shims for runc (io.containerd.runc.v2) are " +
-				"checked.",
-			"The child is in the shim's process group, and in no pod's cgroup. A process that comes out of a container cannot be there.",
-			"It was started more than " + fact.Command.String() + " ago, or 100 seconds ago if it sleeps and has not moved for ten. Two readings show the same.",
-			"Ten seconds of such a sleep are enough if the kubelet reported before, in an Event, that stopping the sandbox timed out. The " +
-				"command is killed then, so this one, started since, is a new attempt. Inferred.",
-			"Ten seconds are also enough if a command that was to kill the same container hung and slept like this. It was last seen at most " +
-				"two minutes (plus the time of a preStop hook) before this one. Inferred.",
-			"A runc exec counts only if the container's processes have exited. The shim reports the exit when that command has returned.",
-			"Family Interrupted: two commands that delete the container, or three under pressure, took five seconds or more and did not move. " +
-				"containerd kills each after ten seconds. Inferred.",
-			"Family LeftBehind: the process was started since the deletion, and the shim does not respond about a container of the pod. The " +
-				"pipe alone proves nothing: a container's output is also a pipe that the shim reads.",
-			"What the command waits for is what the last of its descendants sleeps in, as long as each has one child.",
-			"Not reported inside the grace period, unless the shim does not respond. Family Interrupted is not reported if runc has removed the " +
-				"container's cgroup and a process uses its root file system (RootfsUnmountBusy).",
-		},
 		Seen:  []string{"{started}", "{sleeps}"},
 		First: "{wait}{look}. If unclear: Fix",
 		Avoid: "{harm}",
@@ -183,54 +163,273 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		found := hangingCommands(p)
-		return diagnose.Result{Found: found, Open: commandsOpen(p, len(found) > 0)}
+	// What is told of a container first stands for the rest (isNotInterrupted, oneOfEach).
+	By: diagnose.Ways{
+		diagnose.By[command]{
+			Title: "While containerd kills the command each time (family Interrupted)",
+			From:  []evidence.Source{evidence.Processes}, Partly: []evidence.Source{evidence.RuntimeCommands},
+			Of: interruptedDeletes, Facts: slices.Concat(interruptedFacts, []diagnose.Fact[command]{
+				{Says: "containerd kills each such command after ten seconds."},
+				{Says: "Inferred: that each command waits for the same."},
+			}),
+			Tell: oneOfEach(tellInterrupted),
+		},
+		diagnose.By[command]{
+			Title: "While a command does not return",
+			From:  []evidence.Source{evidence.Processes}, Partly: []evidence.Source{evidence.RuntimeCommands},
+			Of: commandsOfShim, Facts: slices.Concat([]diagnose.Fact[command]{
+				{Says: "The command has not been ended. After one that hung while it was to kill a container, the kubelet may have the container killed again.",
+					Is: isUnderWay},
+			}, seenFacts, containerFacts, []diagnose.Fact[command]{
+				{
+					Says: "containerd's CRI status does not say that the container has exited, unless it is the sandbox.",
+					Is:   diagnose.If(isUnendedOrSandbox), From: []evidence.Source{evidence.Containers},
+				},
+				{Says: "The command is kill, delete, create, start, run, pause, resume, update or exec. " +
+					"Those that write or read all of a container's memory (checkpoint, restore) take their time.", Is: diagnose.If(isKnownCommand)},
+				{
+					Says: "If it is an exec, the CRI status says that the container runs, and it is not the sandbox.",
+					Is:   diagnose.If(execRuns), From: []evidence.Source{evidence.Containers},
+				},
+				{
+					Says: "If it is an exec, all processes of the container have exited. The shim reports the exit when that command has returned.",
+					Is:   diagnose.If(execIsLast), From: []evidence.Source{evidence.Containers},
+				},
+				{
+					Says: "No deletion of the container is interrupted each time (family Interrupted).",
+					Is:   diagnose.If(isNotInterrupted), From: []evidence.Source{evidence.Containers},
+				},
+				overlongFact,
+				{Says: "Ten seconds of such a sleep are enough if the kubelet reported before, in an Event, that stopping the sandbox timed out. The " +
+					"command is killed then, so this one, started since, is a new attempt. Inferred."},
+				{Says: "Ten seconds are also enough if a command that was to kill the same container hung and slept like this. It was last seen at most " +
+					"two minutes (plus the time of a preStop hook) before this one. Inferred."},
+			}, searchedFacts),
+			Tell: oneOfEach(tellCommand),
+		},
+		diagnose.By[command]{
+			Title: "When a command has left a process behind (family LeftBehind)",
+			From:  []evidence.Source{evidence.Processes}, Partly: []evidence.Source{evidence.RuntimeCommands},
+			Of: leftByCommands, Facts: slices.Concat(seenFacts, []diagnose.Fact[command]{
+				overlongFact,
+				{Says: "Readings over ten seconds show it as a child of the shim that has the command's output open.", Is: isLeftForLong},
+				{Says: "It was started since the deletion.", Is: diagnose.If(isOfDeletion)},
+				{Says: "The pod's shim is known, and it is the only one.", Pod: diagnose.IfPod(hasOwnShim)},
+				{Says: "The shim is not stopped.", Pod: diagnose.IfPod(shimNotHalted)},
+				{
+					Says: "The shim does not respond about a container of the pod.",
+					Pod:  diagnose.IfPod(shimIsSilent), From: []evidence.Source{evidence.Containers},
+				},
+				{Says: "The pipe alone proves nothing: a container's output is also a pipe that the shim reads. Inferred."},
+			}),
+			Tell: diagnose.First(tellLeft),
+		},
 	},
 }
 
-// commandsOpen returns what is open while commands may hang that were started a moment ago, or may be started next, and
-// while one waits for a fanotify permission listener if none is found to hang. nodeagent does not wait for that: as
-// long as each command ends in time, the next one is only a moment old, too.
-func commandsOpen(p *fact.View, found bool) []diagnose.Open {
-	if startsNext(p) || slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) }) ||
-		!found && slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) {
-		return []diagnose.Open{diagnose.Seen(p, diagnose.Slow)}
-	}
-	return nil
+// A command is one of the runtime, or a process that one has left behind.
+type command struct {
+	*evidence.RuntimeCommand
+	// tries is set for the last of some commands that were seen to hang until they were ended, or to take too long again and again.
+	tries *evidence.Interrupted
+	// first is its process, last the one that it waits for, and thread what shows best what that waits for.
+	first, last, thread *evidence.Task
 }
 
-// scanned reports whether a command that ends a container waits for a fanotify permission listener.
-func scanned(p *fact.View, c *evidence.RuntimeCommand) bool {
-	container, ok := p.Container(c.Container)
-	return ok && !c.Left && counts(p, c, container) && !slices.Contains(startCommands, c.Command) &&
+// Named says which command it is.
+func (c command) Named(*fact.View) string {
+	return fmt.Sprintf("command %.40q of the runtime, process %.40q (PID %d)", c.Command, c.first.Comm, c.first.PID)
+}
+
+func commandOf(c *evidence.RuntimeCommand, tries *evidence.Interrupted) command {
+	first := &c.Tasks[0]
+	last := fact.LastOf(c.Tasks, first)
+	return command{c, tries, first, last, telling(c, last)}
+}
+
+func runtimeCommands(p *fact.View, left bool) (out []command) {
+	for i := range p.RuntimeCommands {
+		if c := &p.RuntimeCommands[i]; c.Left == left && len(c.Tasks) > 0 {
+			out = append(out, commandOf(c, nil))
+		}
+	}
+	return out
+}
+
+func interruptedCommands(all []evidence.Interrupted) (out []command) {
+	for i := range all {
+		if len(all[i].Last.Tasks) > 0 {
+			out = append(out, commandOf(&all[i].Last, &all[i]))
+		}
+	}
+	return out
+}
+
+// commandsOfShim returns the commands that the pod's shim waits for, and those that were to kill a container until they were ended.
+func commandsOfShim(p *fact.View) []command {
+	return append(runtimeCommands(p, false), interruptedCommands(p.Kills)...)
+}
+
+func leftByCommands(p *fact.View) []command { return runtimeCommands(p, true) }
+
+func interruptedDeletes(p *fact.View) []command { return interruptedCommands(p.Deletes) }
+
+// The facts that several ways ask, or that one asks of another.
+var (
+	seenFacts = []diagnose.Fact[command]{
+		{Says: "The process has not exited: it is not in state Z.", Is: diagnose.If(hasNotExited)},
+		{Says: "Its start time is known.", Is: startIsKnown, From: []evidence.Source{evidence.Suspects}},
+		{Says: "Two readings, three seconds or more apart, show it.", Is: isSeenTwice},
+	}
+	containerFacts = []diagnose.Fact[command]{
+		{
+			Says: "The command is about a container of the pod, or about the sandbox.",
+			Is:   diagnose.If(isAboutContainer), From: []evidence.Source{evidence.Containers},
+		},
+		{Says: "The runtime of that container is io.containerd.runc.v2.", Is: diagnose.If(commandUnderRunc), From: []evidence.Source{evidence.Containers}},
+	}
+	overlongFact = diagnose.Fact[command]{
+		Says: "It was started more than " + fact.Command.String() + " ago, or 100 seconds ago if it sleeps and has not moved for ten.",
+		Is:   isOverlong, From: []evidence.Source{evidence.Suspects},
+	}
+	interruptedFacts = slices.Concat(containerFacts, []diagnose.Fact[command]{
+		{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(commandSaidToRun), From: []evidence.Source{evidence.Containers}},
+		{Says: "The last such command was seen in the last five minutes.", Is: diagnose.If(isOfLate)},
+		{
+			Says: "runc has not removed the container's cgroup, or no process uses its root file system. Else it is RootfsUnmountBusy.",
+			Is:   diagnose.If(isNotDeleted), From: []evidence.Source{evidence.Containers},
+		},
+		{Says: "Two commands that delete the container, or three under pressure, took five seconds or more.", Is: isTriedAgain},
+		{Says: "The last one did not run when it was last seen.", Is: diagnose.If(didNotRun), From: []evidence.Source{evidence.Suspects}},
+		{Says: "It had not moved for three seconds.", Is: didNotMove, From: []evidence.Source{evidence.Suspects}},
+	})
+	searchedFacts = []diagnose.Fact[command]{
+		{Says: "A command is a child of the pod's shim that has the arguments with which the shim starts a runtime."},
+		{Says: "It is in the shim's process group, and in no pod's cgroup. A process that comes out of a container cannot be there."},
+		{Says: "Inside the grace period, commands are searched for only while the shim does not respond."},
+		{Says: "What the command waits for is what the last of its descendants sleeps in, as long as each has one child."},
+	}
+)
+
+// isUnderWay answers whether a command runs. One that was to kill a container, hung and was ended may be followed by the next.
+func isUnderWay(p *fact.View, c command) diagnose.Holding {
+	if c.tries != nil && killsAgain(p, c.tries) {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.Is(c.tries == nil)
+}
+
+func hasNotExited(_ *fact.View, c command) bool { return c.first.State != evidence.Zombie }
+
+func startIsKnown(_ *fact.View, c command) diagnose.Holding {
+	if c.first.Started().IsZero() {
+		return diagnose.NotRead(evidence.Suspects)
+	}
+	return diagnose.Is(true)
+}
+
+func isSeenTwice(p *fact.View, c command) diagnose.Holding { return seenFor(p, c, fact.LeastStill) }
+
+func isLeftForLong(p *fact.View, c command) diagnose.Holding { return seenFor(p, c, fact.SlowDevice) }
+
+func seenFor(p *fact.View, c command, long time.Duration) diagnose.Holding {
+	return unless(!c.Since.IsZero() && p.Time.Sub(c.Since) >= long, young(p, c))
+}
+
+// young returns the Open of a command that is not known to hang. It waits for nothing: as long as each command ends in time, the next one is only a
+// moment old, too. It may hang if it is old and seen for the first time, if it waits for a fanotify permission listener, and if a start before it may
+// have been given up. Any other takes its time.
+func young(p *fact.View, c command) diagnose.Open {
+	if p.Time.Sub(c.first.Started()) >= fact.Command.With(p) || isScanned(c) || startsNext(p, c) {
+		return diagnose.Seen(p, diagnose.Slow)
+	}
+	return diagnose.Seen(p, diagnose.Moves)
+}
+
+// isScanned reports whether a command that ends a container waits for a fanotify permission listener.
+func isScanned(c command) bool {
+	return !c.Left && !slices.Contains(startCommands, c.Command) &&
 		slices.ContainsFunc(c.Tasks, func(t evidence.Task) bool { return t.AwaitsScanner() })
 }
 
-// hangingCommands returns a finding for each container.
-func hangingCommands(p *fact.View) []diagnose.Finding {
-	var out []diagnose.Finding
-	for i := range p.RuntimeCommands {
-		if f, ok := hanging(p, &p.RuntimeCommands[i]); ok {
-			out = append(out, f)
+// startsNext reports whether a command creates or starts a container after the start of another one of the pod may have
+// been given up: that one has exited, but the kubelet has not written that it ran. In a pod of several containers, what
+// kept the runtime from returning then may do so again.
+func startsNext(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return of != nil && of.State == evidence.StateCreated && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && !c.BackedOff && c.Exit == nil
+	})
+}
+
+// containerOf returns the container that a command is about; nil when it is not known.
+func containerOf(p *fact.View, c command) *evidence.Container {
+	container, _ := p.Container(c.Container)
+	return container
+}
+
+func isAboutContainer(p *fact.View, c command) bool { return containerOf(p, c) != nil }
+
+func commandUnderRunc(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return of != nil && underRunc(p, of)
+}
+
+func commandSaidToRun(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return of != nil && saidToRun(p, of)
+}
+
+func isUnendedOrSandbox(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return of != nil && (of.State != evidence.StateExited || of.Kind == evidence.Sandbox)
+}
+
+// isKnownCommand reports whether the shim cannot continue with a container while it waits for the command.
+func isKnownCommand(_ *fact.View, c command) bool {
+	return c.Command == execCommand || slices.Contains(lockCommands, c.Command)
+}
+
+func execRuns(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return c.Command != execCommand || of != nil && saidToRun(p, of) && of.Kind != evidence.Sandbox
+}
+
+// execIsLast reports whether the processes of a container have exited in which a command executes something. The shim publishes the exit of a
+// container when all that is being executed there has exited (handleInitExit in cmd/containerd-shim-runc-v2/task/service.go).
+func execIsLast(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return c.Command != execCommand || of != nil && of.Task.PID != 0 &&
+		!slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == of.ID || t.PID == of.Task.PID })
+}
+
+// isNotInterrupted reports whether nothing else is told of the container that a command is about: that its deletion is interrupted each time.
+func isNotInterrupted(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return of == nil || !slices.ContainsFunc(interruptedDeletes(p), func(d command) bool {
+		return !slices.ContainsFunc(interruptedFacts, func(f diagnose.Fact[command]) bool { return !f.Is(p, d).Yes() }) &&
+			sameSubject(aboutCommand(p, c.RuntimeCommand, of), about(containerOf(p, d), diagnose.Inferred))
+	})
+}
+
+// sameSubject reports whether two findings are about the same container, and what is the matter with it.
+func sameSubject(a, b diagnose.Finding) bool {
+	return a.Container == b.Container && slices.Equal(a.Variants, b.Variants)
+}
+
+// oneOfEach makes a Tell that has one finding for each container. A command that holds its lock stands for what only delays its exit.
+func oneOfEach(tell func(*fact.View, command) diagnose.Finding) func(*fact.View, []command) []diagnose.Finding {
+	return func(p *fact.View, found []command) (told []diagnose.Finding) {
+		for _, exec := range []bool{false, true} {
+			for _, c := range found {
+				f := tell(p, c)
+				if (c.Command == execCommand) == exec && !slices.ContainsFunc(told, func(o diagnose.Finding) bool { return sameSubject(o, f) }) {
+					told = append(told, f)
+				}
+			}
 		}
+		return told
 	}
-	for i := range p.Deletes {
-		if f, ok := unfinished(p, &p.Deletes[i]); ok {
-			out = append(out, f)
-		}
-	}
-	// One for each container: what holds its lock comes before what only delays its exit.
-	slices.SortStableFunc(out, func(a, b diagnose.Finding) int { return cmp.Compare(rank(&a), rank(&b)) })
-	var told []diagnose.Finding
-	for _, f := range out {
-		if !slices.ContainsFunc(told, func(o diagnose.Finding) bool {
-			return o.Container == f.Container && slices.Equal(o.Variants, f.Variants) && (o.Family == leftBehind) == (f.Family == leftBehind)
-		}) {
-			told = append(told, f)
-		}
-	}
-	return told
 }
 
 // execCommand is the command that does not hold the container's lock, and killCommand the one that sends it signals.
@@ -248,52 +447,33 @@ var lockCommands = []string{killCommand, "delete", "create", "start", "run", "pa
 // The others clean up after a start that was given up.
 var startCommands = []string{"create", "start", "run"}
 
-func rank(f *diagnose.Finding) int {
-	switch {
-	case f.Family == interrupted:
-		return -1 // also of the command that runs now
-	case f.Family == leftBehind:
-		return 2
-	case f.Objects.Command == execCommand:
-		return 1
+func tellCommand(p *fact.View, c command) diagnose.Finding {
+	of := containerOf(p, c)
+	f := aboutCommand(p, c.RuntimeCommand, of)
+	if p.Time.Sub(c.first.Started()) < fact.Command.With(p) {
+		f.Confidence = diagnose.Inferred
 	}
-	return 0
+	if c.thread.State == evidence.Uninterruptible && c.thread.Unchanged(p.Time) >= fact.SlowDevice {
+		f.Family = blocked
+	}
+	describe(p, c, &f)
+	return f
 }
 
-// hanging returns the finding of a command that does not return.
-func hanging(p *fact.View, c *evidence.RuntimeCommand) (f diagnose.Finding, ok bool) {
-	if !shown(p, c) {
-		return f, false
-	}
-	first := &c.Tasks[0]
-	last := fact.LastOf(c.Tasks, first)
-	thread, age := telling(c, last), p.Time.Sub(first.Probe.Started)
-	if !overlong(p, c, age, thread) {
-		return f, false
-	}
-	if c.Left {
-		// Nothing else shows that the shim waits for this pipe.
-		f, ok = diagnose.Finding{Family: leftBehind, Confidence: diagnose.Inferred}, p.Time.Sub(c.Since) >= fact.SlowDevice && holdsUp(p, first)
-	} else if container, known := p.Container(c.Container); known && counts(p, c, container) {
-		f, ok = aboutCommand(p, c, container), true
-		if age < fact.Command.With(p) {
-			f.Confidence = diagnose.Inferred
-		}
-		if thread.State == evidence.Uninterruptible && thread.Unchanged(p.Time) >= fact.SlowDevice {
-			f.Family = blocked
-		}
-	}
-	f.Objects.Process, f.Objects.Since, f.Objects.Thread = diagnose.ProcessOf(p, first), first.Probe.Started, diagnose.ThreadOf(thread)
+// tellLeft is inferred: nothing else shows that the shim waits for this pipe.
+func tellLeft(p *fact.View, c command) diagnose.Finding {
+	f := diagnose.Finding{Family: leftBehind, Confidence: diagnose.Inferred}
+	describe(p, c, &f)
+	return f
+}
+
+// describe completes the finding of a command that does not return.
+func describe(p *fact.View, c command, f *diagnose.Finding) {
+	f.Objects.Process, f.Objects.Since, f.Objects.Thread = diagnose.ProcessOf(p, c.first), c.first.Started(), diagnose.ThreadOf(c.thread)
 	f.Objects.Process.Program, f.Objects.Command = c.Runtime, c.Command
-	if last != first {
-		f.Objects.Child = diagnose.ProcessOf(p, last)
+	if c.last != c.first {
+		f.Objects.Child = diagnose.ProcessOf(p, c.last)
 	}
-	return f, ok
-}
-
-// shown reports whether two readings show the command, it has not exited, and its start time is known.
-func shown(p *fact.View, c *evidence.RuntimeCommand) bool {
-	return len(c.Tasks) > 0 && c.Tasks[0].State != evidence.Zombie && !c.Tasks[0].Started().IsZero() && !c.Since.IsZero() && p.Time.Sub(c.Since) >= fact.LeastStill
 }
 
 // aboutCommand starts the finding of a command that hangs, with what it delays: the start of a container, or its stop signal.
@@ -316,53 +496,40 @@ func aboutCommand(p *fact.View, c *evidence.RuntimeCommand, container *evidence.
 	return f
 }
 
-// startsNext reports whether a container is being created or started after the start of another one of the pod may have
-// been given up: that one has exited, but the kubelet has not written that it ran. In a pod of several containers, what
-// kept the runtime from returning then may do so again. A command whose age is not known, or that is old enough to be
-// reported on any node, leaves nothing open.
-func startsNext(p *fact.View) bool {
-	failed := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && !c.BackedOff && c.Exit == nil
-	})
-	return failed && slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
-		if len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || p.Time.Sub(c.Tasks[0].Probe.Started) >= fact.Command.Pressed {
-			return false
-		}
-		container, ok := p.Container(c.Container)
-		return ok && container.State == evidence.StateCreated && counts(p, &c, container)
-	})
+func isOfLate(p *fact.View, c command) bool { return p.Time.Sub(c.tries.Seen) <= fact.Retries }
+
+// isNotDeleted reports whether later attempts do not fail at something else.
+func isNotDeleted(p *fact.View, c command) bool {
+	of := containerOf(p, c)
+	return of != nil && !deleted(p, of)
 }
 
-// unfinished returns the finding of a container that the runtime fails to delete in time. It has no PIDs and times:
-// each attempt has others.
-func unfinished(p *fact.View, d *evidence.Interrupted) (f diagnose.Finding, ok bool) {
+func isTriedAgain(p *fact.View, c command) diagnose.Holding {
 	tries := 2
 	if p.Pressed {
 		tries = 3
 	}
-	container, known := p.Container(d.Last.Container)
-	if d.Tries < tries || !known || !counts(p, &d.Last, container) || container.State != evidence.StateRunning || p.Time.Sub(d.Seen) > fact.Retries {
-		return f, false
-	}
-	if deleted(p, container) {
-		return f, false // later attempts fail at something else
-	}
-	first := &d.Last.Tasks[0]
-	last := fact.LastOf(d.Last.Tasks, first)
-	thread := telling(&d.Last, last)
-	if thread.State == evidence.Runnable || d.Seen.Sub(thread.UnchangedSince) < fact.LeastStill {
-		return f, false
-	}
-	f = about(container, diagnose.Inferred)
+	return unless(c.tries.Tries >= tries, diagnose.Seen(p, diagnose.Retry))
+}
+
+func didNotRun(_ *fact.View, c command) bool { return c.thread.State != evidence.Runnable }
+
+func didNotMove(p *fact.View, c command) diagnose.Holding {
+	return unless(c.tries.Seen.Sub(c.thread.UnchangedSince) >= fact.LeastStill, diagnose.Seen(p, diagnose.Retry))
+}
+
+// tellInterrupted names no PIDs and times: each attempt has others.
+func tellInterrupted(p *fact.View, c command) diagnose.Finding {
+	f := about(containerOf(p, c), diagnose.Inferred)
 	f.Family = interrupted
 	f.Objects = diagnose.Objects{
-		Process: &diagnose.Process{Comm: first.Comm, Program: d.Last.Runtime}, Command: d.Last.Command,
-		Thread: &diagnose.Thread{Comm: thread.Comm, Function: fact.SleepsIn(thread), Syscall: diagnose.ThreadOf(thread).Syscall},
+		Process: &diagnose.Process{Comm: c.first.Comm, Program: c.Runtime}, Command: c.Command,
+		Thread: &diagnose.Thread{Comm: c.thread.Comm, Function: fact.SleepsIn(c.thread), Syscall: diagnose.ThreadOf(c.thread).Syscall},
 	}
-	if last != first {
-		f.Objects.Child = &diagnose.Process{Comm: last.Comm}
+	if c.last != c.first {
+		f.Objects.Child = &diagnose.Process{Comm: c.last.Comm}
 	}
-	return f, true
+	return f
 }
 
 // deleted reports whether the runtime has done its part in deleting a container, as far as is seen, and the shim cannot
@@ -375,44 +542,36 @@ func deleted(p *fact.View, c *evidence.Container) bool {
 	return slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool { return uses(p, c, &h) })
 }
 
-// counts reports whether the shim cannot continue with the container while it waits for the command. It publishes the
-// exit of a container when all that is being executed there has exited (handleInitExit in
-// cmd/containerd-shim-runc-v2/task/service.go).
-func counts(p *fact.View, c *evidence.RuntimeCommand, container *evidence.Container) bool {
-	if container.Runtime != fact.RuncV2 || container.State == evidence.StateExited && container.Kind != evidence.Sandbox {
-		return false
-	}
-	if c.Command == execCommand {
-		return container.State == evidence.StateRunning && container.Kind != evidence.Sandbox && container.Task.PID != 0 &&
-			!slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == container.ID || t.PID == container.Task.PID })
-	}
-	return slices.Contains(lockCommands, c.Command)
-}
-
-// holdsUp reports whether the shim may wait for a process that a command has left behind. The pipes of the containers'
-// own output look the same, but the shim does not wait for those. Some programs in runc's place start a process with the
+// isOfDeletion, shimNotHalted and shimIsSilent report whether the shim may wait for a process that a command has left behind. The pipes of the
+// containers' own output look the same, but the shim does not wait for those. Some programs in runc's place start a process with the
 // container. That process is older than the deletion, and the shim responds while it runs.
-func holdsUp(p *fact.View, left *evidence.Task) bool {
-	shim := ownShim(p)
-	return shim != nil && !fact.Halted(shim) && left.Probe.Started.After(p.DeletionRequested.Add(-fact.ClockSkew)) &&
-		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() })
+func isOfDeletion(p *fact.View, c command) bool {
+	return c.first.Started().After(p.DeletionRequested.Add(-fact.ClockSkew))
 }
 
-// overlong reports whether a command of that age hangs and is not only slow.
-func overlong(p *fact.View, c *evidence.RuntimeCommand, age time.Duration, thread *evidence.Task) bool {
+func shimNotHalted(p *fact.View) bool {
+	shim := ownShim(p)
+	return shim != nil && !fact.Halted(shim)
+}
+
+func shimIsSilent(p *fact.View) bool { return len(silentContainers(p)) > 0 }
+
+// isOverlong answers whether a command hangs and is not only slow.
+func isOverlong(p *fact.View, c command) diagnose.Holding {
 	asleep := commandPatienceAsleep
 	if again(p, c) {
 		asleep = commandPatienceAgain
 	}
-	still := thread.State == evidence.Sleeping && thread.Unchanged(p.Time) >= fact.SlowDevice
-	return age >= fact.Command.With(p) || age >= asleep && still
+	age := p.Time.Sub(c.first.Started())
+	still := c.thread.State == evidence.Sleeping && c.thread.Unchanged(p.Time) >= fact.SlowDevice
+	return unless(age >= fact.Command.With(p) || age >= asleep && still, young(p, c))
 }
 
 // again reports whether a command is a new attempt, after one was killed because the kubelet's request had timed out. It
 // was started after the killed one was last seen, or after the kubelet reported the timeout. What timed out may also be a
 // CNI plugin, or about another container.
-func again(p *fact.View, c *evidence.RuntimeCommand) bool {
-	started := c.Tasks[0].Probe.Started
+func again(p *fact.View, c command) bool {
+	started := c.first.Started()
 	if slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool {
 		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-fact.ClockSkew)) &&
 			started.Sub(d.Seen) < fact.Again.Pressed+hookAgain(p, &d) && hung(p, &d) && slept(&d)

@@ -23,7 +23,6 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 	Cause:  "SandboxRuntimeStuck",
 	When:   diagnose.InGraceAndAfter,
 	Phases: append(slices.Clone(diagnose.WhileProcessesLive), diagnose.Runtime, diagnose.Sandbox),
-	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "gVisor's sandbox process is stopped or frozen",
@@ -49,15 +48,6 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			"calls it exe. To signal a container, the shim runs runsc kill, which passes the request to that program without a time limit. When " +
 			"the program does not run, the containers cannot exit, not even at the end of the grace period. A process in them gets no further " +
 			"than its next system call. nodeagent does not see these processes.",
-		Evidence: []string{
-			"containerd's CRI status names the runtime io.containerd.runsc.v1.",
-			"The process is a child of a shim of the pod, and in the pod's cgroup. The shim names it as the process of the sandbox.",
-			"If the shim does not respond, it is the only such child that has children of its own there. gVisor runs the containers' programs " +
-				"in these.",
-			"Two readings three seconds or more apart show that it has not run.",
-			"The reason is one of two: all its threads are in state T without a tracer (Stopped), or its cgroup is frozen (Frozen).",
-			"Not reported if the shim does not respond and gVisor uses its platform KVM: the process then has no children.",
-		},
 		Seen:  []string{"{saw}", "It runs all containers of the pod, under {runtimes}"},
 		First: "if a checkpoint or debugger may use gVisor, wait. If none does, on the node, as root: {continue}",
 		Avoid: "resuming during a checkpoint or killing the shim (can lose data)",
@@ -83,28 +73,119 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		threads := fact.Sentry(p)
-		if len(threads) == 0 || slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.Killed() || t.Unchanged(p.Time) < fact.LeastStill }) {
-			return diagnose.Result{}
-		}
-		first := threads[0]
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
-			Process: diagnose.ProcessOf(p, first), Runtimes: []string{fact.RunscV1},
-		}}
-		group := fact.FrozenGroup(p, first)
-		switch {
-		// The freezer does not cause state T: this process does not run after it is thawed either.
-		case !slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.State != evidence.Stopped || t.TracerPID != 0 }):
-			f.Family = diagnose.Stopped
-		case group != nil:
-			f.Family, f.Objects.Cgroup = sentryFrozen, cmp.Or(group.FrozenBy, group.Path)
-			if group.Version == 1 {
-				f.Variants = []string{freezerV1}
-			}
-		default:
-			return diagnose.Result{}
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes},
+		Of:   childrenOfShims,
+		Facts: []diagnose.Fact[*evidence.Task]{
+			{
+				Says: "containerd's CRI status names the runtime io.containerd.runsc.v1.",
+				Pod:  diagnose.IfPod(fact.UnderGVisor), From: []evidence.Source{evidence.Containers},
+			},
+			{Says: "It says that the pod's sandbox runs.", Pod: diagnose.IfPod(gVisorRuns), From: []evidence.Source{evidence.Containers}},
+			{
+				Says: "The process, a child of a shim of the pod, is in the pod's cgroup, or in that of the sandbox.",
+				Is:   diagnose.If(inGroupOfSandbox), From: []evidence.Source{evidence.Containers},
+			},
+			{
+				Says: "The shim names it as the process of the sandbox. If the shim does not respond, the process has children of its own there: " +
+					"gVisor runs the containers' programs in these.",
+				Is: diagnose.If(mayBeSentry), From: []evidence.Source{evidence.Containers},
+			},
+			{Says: "It is the only such process.", Is: diagnose.If(isOnlySentry), From: []evidence.Source{evidence.Containers}},
+			{Says: "No thread of it has a pending SIGKILL.", Is: diagnose.If(noKillPending)},
+			{
+				Says: "One of two keeps it from running: all its threads are in state T without a tracer (Stopped), or its cgroup is frozen (Frozen).",
+				Is:   diagnose.If(isHeld), From: []evidence.Source{evidence.Cgroups},
+			},
+			{Says: "Two readings three seconds or more apart show that it has not run.", Is: heldStill},
+			{Says: "If the shim does not respond and gVisor uses its platform KVM, the process has no children, and is not found."},
+		},
+		Tell: diagnose.First(tellSentry),
 	},
+}
+
+// childrenOfShims returns the processes of the pod that a shim of it has started. Among them is the sentry, the program that is the kernel of the
+// containers of a pod under gVisor: a child of a shim, in the pod's own cgroup, or in that of the sandbox where systemd makes the cgroups
+// (setPodCgroup, pkg/shim/v1/runsc/service.go).
+func childrenOfShims(p *fact.View) (out []*evidence.Task) {
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.Leader() && slices.ContainsFunc(p.Parents, func(s evidence.Task) bool { return s.PID == t.PPID && s.Owner == "shim" }) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// gVisorSandbox returns the pod's sandbox under gVisor that runs, by the CRI status; nil when there is none.
+func gVisorSandbox(p *fact.View) *evidence.Container {
+	i := slices.IndexFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Kind == evidence.Sandbox && c.State == evidence.StateRunning && c.Runtime == fact.RunscV1
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Containers[i]
+}
+
+func gVisorRuns(p *fact.View) bool { return gVisorSandbox(p) != nil }
+
+func inGroupOfSandbox(p *fact.View, t *evidence.Task) bool {
+	s := gVisorSandbox(p)
+	return s != nil && (t.Container == "" || t.Container == s.ID)
+}
+
+// mayBeSentry reports whether the shim gives the number of a process as that of the sandbox. When the sentry does not run the shim does not answer
+// as a rule. Then it is the one that has processes of its own there, in which it has the containers' programs run: gofers have none, and
+// with gVisor's platform KVM the sentry has none either.
+func mayBeSentry(p *fact.View, t *evidence.Task) bool {
+	s := gVisorSandbox(p)
+	return s != nil && (s.Task.PID == t.PID ||
+		s.Task.PID == 0 && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool { return o.Leader() && o.PPID == t.PID }))
+}
+
+func isOnlySentry(p *fact.View, t *evidence.Task) bool {
+	return !slices.ContainsFunc(childrenOfShims(p), func(o *evidence.Task) bool {
+		return o != t && inGroupOfSandbox(p, o) && mayBeSentry(p, o)
+	})
+}
+
+func noKillPending(p *fact.View, leader *evidence.Task) bool {
+	return !slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.PID == leader.PID && t.Killed() })
+}
+
+// isHeld reports whether a signal or the freezer holds a process.
+func isHeld(p *fact.View, t *evidence.Task) bool {
+	return isStopped(p, t) || fact.FrozenGroup(p, t) != nil
+}
+
+func isStopped(p *fact.View, leader *evidence.Task) bool {
+	return !slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.PID == leader.PID && (t.State != evidence.Stopped || t.TracerPID != 0)
+	})
+}
+
+func heldStill(p *fact.View, leader *evidence.Task) diagnose.Holding {
+	still := leader.Unchanged(p.Time)
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.PID == leader.PID {
+			still = min(still, t.Unchanged(p.Time))
+		}
+	}
+	return diagnose.LastedFor(p, still, fact.LeastStill, diagnose.Slow)
+}
+
+func tellSentry(p *fact.View, t *evidence.Task) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t), Runtimes: []string{fact.RunscV1}}}
+	group := fact.FrozenGroup(p, t)
+	switch {
+	// The freezer does not cause state T: this process does not run after it is thawed either.
+	case isStopped(p, t):
+		f.Family = diagnose.Stopped
+	case group != nil:
+		f.Family, f.Objects.Cgroup = sentryFrozen, cmp.Or(group.FrozenBy, group.Path)
+		if group.Version == 1 {
+			f.Variants = []string{freezerV1}
+		}
+	}
+	return f
 }

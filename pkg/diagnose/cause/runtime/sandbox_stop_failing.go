@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -29,8 +31,6 @@ const usersAfter = 3 * fact.SlowDevice
 var SandboxStopFailing = &diagnose.Rule{
 	Cause:  "SandboxStopFailing",
 	Phases: []diagnose.Phase{diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
-	Partly: []evidence.Source{evidence.Events},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd fails to stop the pod's sandbox",
@@ -43,20 +43,6 @@ var SandboxStopFailing = &diagnose.Rule{
 		}},
 		Meaning: "When the containers have exited, containerd stops the sandbox's process, has the network torn down, removes the network namespace, " +
 			"and unmounts image volumes. One of these steps fails each time. The pod stays until all of them have succeeded.",
-		Evidence: []string{
-			"No process of the pod's containers is alive, and containerd's CRI status says that all of them have exited.",
-			"Either containerd has not reported the sandbox's status for ten seconds, because it cannot remove the file of its network " +
-				"namespace.",
-			"Or the kubelet has reported at least twice that this step of stopping the sandbox failed (Events of this pod with reason " +
-				"FailedKillPod). The reports came since the deletion, over eight seconds or more.",
-			"The last of these reports is at most six minutes old, and came after the last change of the pod on the node. The sandbox's ID in " +
-				"it is compared with containerd's.",
-			"An image volume is reported after thirty seconds at this stage past the deadline. By then, the processes that use it are known.",
-			"If it rests on Events, it is inferred: any user who may create Events in the pod's namespace can have created these.",
-			"Not reported if the request timed out, if a runtime fails to signal (RuntimeCommandFailing), or if the network is not torn down " +
-				"(CNIDelFailing).",
-			"Not reported if a CNI plugin of the pod has been running for ten seconds.",
-		},
 		Seen: []string{"No process of the pod's containers is left, and the CRI status says that all have exited", "This step of the " +
 			"sandbox's stop fails each time with {error}"},
 		First: "on the node: repair what the error names. containerd's log has it whole (grep StopPodSandbox). " +
@@ -96,56 +82,166 @@ var SandboxStopFailing = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if err := namespaceLeft(p); err != "" {
-			return diagnose.Found(diagnose.Finding{Family: networkNamespace, Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: err}})
-		}
-		f := fact.SandboxStop(p)
-		if f == nil || fact.Missing(p, evidence.Events) || f.TimedOut() || !f.GoesOn(p) || containersLeft(p) {
-			return diagnose.Result{}
-		}
-		if !f.Last.After(p.UnchangedSince) {
-			return diagnose.Result{} // the reason may be gone since
-		}
-		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Error: f.Error}}
-		switch f.Step {
-		case fact.StepNamespace:
-			out.Family = networkNamespace
-		case fact.StepImageMounts:
-			if min(p.Overdue(), p.Time.Sub(p.StageSince)) < usersAfter {
-				return diagnose.Result{}
-			}
-			out.Family = imageVolume
-			if rest, ok := strings.CutPrefix(f.Error, unmountFails); ok {
-				// It names the directory once more.
-				if _, rest, ok := strings.Cut(rest, "\": "); ok {
-					out.Objects.Error = rest
-				}
-			}
-		case fact.StepSandbox:
-			if strings.Contains(f.Error, afterKill) {
-				return diagnose.Result{}
-			}
-		default:
-			return diagnose.Result{}
-		}
-		return diagnose.Found(out)
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Container]{
+			Title: "While containerd cannot report the sandbox's status",
+			From:  []evidence.Source{evidence.Containers},
+			Of:    sandboxesOf,
+			Facts: []diagnose.Fact[*evidence.Container]{
+				{Says: "containerd reports no status of the sandbox, because it cannot remove the file of its network namespace.",
+					Is: diagnose.If(keepsNamespace)},
+				{Says: "This has been so for ten seconds.", Is: keepsForLong},
+				{Says: noneLivesSays, Pod: diagnose.IfPod(noneLives), From: []evidence.Source{evidence.Processes}},
+				{Says: noneLeftSays, Pod: diagnose.IfPod(noneLeft)},
+			},
+			Tell: diagnose.First(tellNamespace),
+		},
+		diagnose.By[stopFailure]{
+			Title: "By the kubelet's Events",
+			From:  []evidence.Source{evidence.Events, evidence.Containers},
+			Of:    stopFailures,
+			Facts: []diagnose.Fact[stopFailure]{
+				{Says: "The kubelet has reported since the deletion that a step of stopping the sandbox failed (Events of this pod with reason FailedKillPod). " +
+					"The sandbox's ID in the report is compared with containerd's."},
+				{Says: "The step is to stop the sandbox's process, to remove its network namespace, or to unmount an image volume. " +
+					"If the network is not torn down, it is CNIDelFailing.", Is: diagnose.If(isOfSandbox)},
+				{Says: "The runtime does not fail to signal the sandbox, which is RuntimeCommandFailing.", Is: diagnose.If(signalsSandbox)},
+				{Says: "The request did not time out.", Is: diagnose.If(stopAnswered)},
+				{Says: "The last report is at most six minutes old.", Is: diagnose.If(stopReportedOfLate)},
+				{Says: "The kubelet has reported it at least twice, over eight seconds or more.", Is: stopFailsAgain},
+				{Says: "The kubelet that reported it still runs.", Is: kubeletStillTries},
+				{
+					Says: "If the pod has resource claims, the last report is at most 45 seconds old. Claims come next, and a driver that hangs looks the same.",
+					Is:   claimsNotNext,
+				},
+				{Says: "The last report came after the last change of the pod on the node.", Is: reportedSinceChange},
+				{Says: noneLivesSays, Pod: diagnose.IfPod(noneLives), From: []evidence.Source{evidence.Processes}},
+				{Says: noneLeftSays, Pod: diagnose.IfPod(noneLeft)},
+				{
+					Says: "If it is about an image volume, the pod has been at this stage, past its deadline, for thirty seconds. " +
+						"By then, the processes that use the volume are known.",
+					Is: usersAreKnown,
+				},
+				{Says: "containerd's error about the sandbox's status does not already show the failure.", Pod: diagnose.IfPod(notByStatus)},
+				{Says: "While a CNI plugin of the pod has been running for ten seconds, it may be CNIDelHanging."},
+				{Says: "Inferred: any user who may create Events in the pod's namespace can have created these."},
+			},
+			Tell: diagnose.Each(tellStopFails),
+		},
 	},
 }
 
-// namespaceLeft returns why containerd cannot remove the file of a network namespace that it has
-// unmounted, "" when it can. It tries at each request for the sandbox's status, and returns the error
-// (NetNS.Closed, pkg/netns/netns_linux.go). If it cannot even open the file, as without free
-// descriptors, that is another error.
-func namespaceLeft(p *fact.View) string {
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		if c.Kind != evidence.Sandbox || c.StatusErrorSince.IsZero() || p.Time.Sub(c.StatusErrorSince) < fact.SlowDevice {
-			continue
-		}
-		if _, err, ok := strings.Cut(c.StatusError, "check network namespace closed: remove netns: "); ok && !containersLeft(p) {
-			return "remove netns: " + err
+// The lines of what both ways ask.
+const (
+	noneLivesSays = "No process of the pod's containers is alive."
+	noneLeftSays  = "containerd's CRI status says that all of the pod's containers have exited."
+)
+
+func sandboxesOf(p *fact.View) []*evidence.Container {
+	return containersThat(p, func(c *evidence.Container) bool { return c.Kind == evidence.Sandbox })
+}
+
+// netnsKept is what containerd's error says when it cannot remove the file of a network namespace that it has unmounted. It tries at each
+// request for the sandbox's status (NetNS.Closed, pkg/netns/netns_linux.go). If it cannot even open the file, as without free descriptors, that
+// is another error.
+const netnsKept = "check network namespace closed: remove netns: "
+
+func keepsNamespace(_ *fact.View, c *evidence.Container) bool {
+	return strings.Contains(c.StatusError, netnsKept)
+}
+
+func keepsForLong(p *fact.View, c *evidence.Container) diagnose.Holding {
+	return diagnose.Lasted(p, c.StatusErrorSince, fact.SlowDevice, diagnose.Slow)
+}
+
+func noneLives(p *fact.View) bool { return len(fact.AppTasks(p)) == 0 }
+
+func noneLeft(p *fact.View) bool { return !containersLeft(p) }
+
+func tellNamespace(_ *fact.View, c *evidence.Container) diagnose.Finding {
+	_, err, _ := strings.Cut(c.StatusError, netnsKept)
+	return diagnose.Finding{Family: networkNamespace, Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: "remove netns: " + err}}
+}
+
+// A stopFailure is what the kubelet has reported of why it could not have the pod's sandbox stopped.
+type stopFailure struct{ *fact.SandboxFailure }
+
+// Named says which failure it is.
+func (f stopFailure) Named(*fact.View) string {
+	return fmt.Sprintf("the failure that the kubelet reports as %.80q", f.Error)
+}
+
+func stopFailures(p *fact.View) []stopFailure {
+	if f := fact.SandboxStop(p); f != nil {
+		return []stopFailure{{f}}
+	}
+	return nil
+}
+
+func isOfSandbox(_ *fact.View, f stopFailure) bool {
+	return f.Step == fact.StepNamespace || f.Step == fact.StepImageMounts || f.Step == fact.StepSandbox
+}
+
+func signalsSandbox(_ *fact.View, f stopFailure) bool {
+	return f.Step != fact.StepSandbox || !strings.Contains(f.Error, afterKill)
+}
+
+func stopAnswered(_ *fact.View, f stopFailure) bool { return !f.TimedOut() }
+
+func stopReportedOfLate(p *fact.View, f stopFailure) bool {
+	return p.Time.Sub(f.Last) <= fact.FailureSilence
+}
+
+// stopFailsAgain answers for a failure that is reported of late.
+func stopFailsAgain(p *fact.View, f stopFailure) diagnose.Holding {
+	return unless(f.Persists(p), diagnose.Seen(p, diagnose.Retry))
+}
+
+func kubeletStillTries(p *fact.View, f stopFailure) diagnose.Holding {
+	return unless(f.StillTries(p), diagnose.Seen(p, diagnose.Restarting))
+}
+
+func claimsNotNext(p *fact.View, f stopFailure) diagnose.Holding {
+	return unless(p.ResourceClaims == 0 || f.GoesOn(p), diagnose.Seen(p, diagnose.Next))
+}
+
+// reportedSinceChange answers whether a report came since the pod has last moved: the reason of an earlier one may be gone.
+func reportedSinceChange(p *fact.View, f stopFailure) diagnose.Holding {
+	return unless(f.Last.After(p.UnchangedSince), diagnose.Seen(p, diagnose.Next))
+}
+
+// unless returns the Holding of what a later reading shows, if this one does not.
+func unless(holds bool, o diagnose.Open) diagnose.Holding {
+	if holds {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(o)
+}
+
+func usersAreKnown(p *fact.View, f stopFailure) diagnose.Holding {
+	if f.Step != fact.StepImageMounts {
+		return diagnose.Is(true)
+	}
+	return diagnose.Lasted(p, fact.Latest(p.Deadline, p.StageSince), usersAfter, diagnose.Slow)
+}
+
+func notByStatus(p *fact.View) bool {
+	return !slices.ContainsFunc(sandboxesOf(p), func(c *evidence.Container) bool { return keepsNamespace(p, c) && keepsForLong(p, c).Yes() })
+}
+
+func tellStopFails(_ *fact.View, f stopFailure) diagnose.Finding {
+	out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Error: f.Error}}
+	switch f.Step {
+	case fact.StepNamespace:
+		out.Family = networkNamespace
+	case fact.StepImageMounts:
+		out.Family = imageVolume
+		if rest, ok := strings.CutPrefix(f.Error, unmountFails); ok {
+			// It names the directory once more.
+			if _, rest, ok := strings.Cut(rest, "\": "); ok {
+				out.Objects.Error = rest
+			}
 		}
 	}
-	return ""
+	return out
 }

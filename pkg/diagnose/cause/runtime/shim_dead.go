@@ -12,8 +12,6 @@ import (
 var ShimDead = &diagnose.Rule{
 	Cause:  "ShimDead",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Containerd},
-	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a container's shim is gone, but its processes still run",
@@ -23,13 +21,6 @@ var ShimDead = &diagnose.Rule{
 		Meaning: "The shim was killed or has crashed. containerd should end the processes of a container without a shim, and record its exit in the " +
 			"CRI status. Here it has done neither. A request to stop a container without a task does nothing and returns success, so the " +
 			"kubelet repeats it without end.",
-		Evidence: []string{
-			"For " + fact.Disagree.String() + ", no process on the node was the shim of the pod's sandbox.",
-			"containerd responds, and has run for a minute or more.",
-			"containerd has no task for the container, but its CRI status says that the container runs.",
-			"The container's first process is alive and has not been killed.",
-			"Not reported if containers share their PIDs (hostPID or shareProcessNamespace): which process is the first is then not known.",
-		},
 		Seen: []string{
 			"No process on the node is the shim of the pod's sandbox",
 			"containerd{version} has no task for container {container}, but its CRI status says running",
@@ -46,26 +37,101 @@ var ShimDead = &diagnose.Rule{
 			"kills every container on the node. " +
 			"A force delete leaves the processes running with no API object tracking them.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		if !disagree(p, p.NoShimSince) || p.HostPID || p.ShareProcessNamespace {
-			return diagnose.Result{}
-		}
-		var out []diagnose.Finding
-		for i := range p.Containers {
-			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning || !c.Task.Absent || c.Runtime != fact.RuncV2 {
-				continue
-			}
-			first := slices.IndexFunc(p.Tasks, func(t evidence.Task) bool {
-				return t.Container == c.ID && t.Leader() && len(t.NSpid) == 2 && t.NamespaceInit()
-			})
-			if first < 0 || p.Tasks[first].State == evidence.Zombie || fact.Dying(&p.Tasks[first]) {
-				continue // it has exited or was killed: the cause is another one
-			}
-			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
-				Process: diagnose.ProcessOf(p, &p.Tasks[first]), Containerd: p.Node.Containerd.Version,
-			}})
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[*evidence.Container]{
+		From: []evidence.Source{evidence.Containers},
+		Of:   containersOf,
+		Facts: []diagnose.Fact[*evidence.Container]{
+			{
+				Says: "For " + fact.Disagree.String() + ", no process on the node was the shim of the pod's sandbox.",
+				Pod:  noShimForLong, From: []evidence.Source{evidence.Suspects},
+			},
+			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(underRunc)},
+			{Says: "The CRI status says that the container runs.", Is: diagnose.If(saidToRun)},
+			{Says: "containerd has no task for the container.", Is: diagnose.If(hasNoTask), Partly: []evidence.Source{evidence.Shims}},
+			{
+				Says: "The pod's containers do not share their PIDs (hostPID or shareProcessNamespace). With shared PIDs, the first process is not known.",
+				Pod:  diagnose.IfPod(ownPIDs),
+			},
+			{Says: "The container's first process is alive.", Is: diagnose.If(firstLives), From: []evidence.Source{evidence.Processes}},
+			{
+				Says: "It has not been killed: it has no pending SIGKILL, and is not exiting.",
+				Is:   diagnose.If(firstIsNotKilled), From: []evidence.Source{evidence.Processes, evidence.Suspects},
+			},
+			{Says: "containerd responds.", Pod: containerdResponds, From: []evidence.Source{evidence.Containerd}},
+			{Says: "containerd has run for a minute or more.", Pod: containerdHasRun, From: []evidence.Source{evidence.Containerd}},
+		},
+		Tell: diagnose.Each(tellShimDead),
 	},
+}
+
+// containersOf returns the containers of the pod without its sandbox.
+func containersOf(p *fact.View) []*evidence.Container {
+	return containersThat(p, func(c *evidence.Container) bool { return c.Kind != evidence.Sandbox })
+}
+
+// containersThat returns those of the pod's containers that are of some kind.
+func containersThat(p *fact.View, are func(*evidence.Container) bool) (out []*evidence.Container) {
+	for i := range p.Containers {
+		if c := &p.Containers[i]; are(c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func noShimForLong(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.NoShimSince, fact.Disagree.With(p), diagnose.Slow)
+}
+
+func underRunc(_ *fact.View, c *evidence.Container) bool { return c.Runtime == fact.RuncV2 }
+
+func saidToRun(_ *fact.View, c *evidence.Container) bool { return c.State == evidence.StateRunning }
+
+func hasNoTask(_ *fact.View, c *evidence.Container) bool { return c.Task.Absent }
+
+func ownPIDs(p *fact.View) bool { return !p.HostPID && !p.ShareProcessNamespace }
+
+// firstOf returns the first process of a container whose PIDs are its own; nil when there is none.
+func firstOf(p *fact.View, c *evidence.Container) *evidence.Task {
+	i := slices.IndexFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.Container == c.ID && t.Leader() && len(t.NSpid) == 2 && t.NamespaceInit()
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Tasks[i]
+}
+
+// firstLives reports whether the first process of a container has not exited, and firstIsNotKilled whether it has not been killed. Else the
+// cause is another one.
+func firstLives(p *fact.View, c *evidence.Container) bool {
+	first := firstOf(p, c)
+	return first != nil && first.State != evidence.Zombie
+}
+
+func firstIsNotKilled(p *fact.View, c *evidence.Container) bool {
+	first := firstOf(p, c)
+	return first != nil && !fact.Dying(first)
+}
+
+// containerdResponds and containerdHasRun answer what disagree asks of containerd before views of a container are compared.
+func containerdResponds(p *fact.View) diagnose.Holding {
+	if p.Node.Containerd.Error != "" {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	}
+	return diagnose.Is(true)
+}
+
+func containerdHasRun(p *fact.View) diagnose.Holding {
+	since := p.Node.Containerd.ConnectedSince
+	if since.IsZero() {
+		return diagnose.NotRead(evidence.Containerd)
+	}
+	return diagnose.LastedFor(p, p.Node.Time.Sub(since), settles, diagnose.Restarting)
+}
+
+func tellShimDead(p *fact.View, c *evidence.Container) diagnose.Finding {
+	return diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		Process: diagnose.ProcessOf(p, firstOf(p, c)), Containerd: p.Node.Containerd.Version,
+	}}
 }

@@ -61,8 +61,6 @@ var keepShim = []diagnose.Choice{
 var ShimHung = &diagnose.Rule{
 	Cause:  "ShimHung",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
-	Needs:  []evidence.Source{evidence.Containers},
-	Partly: []evidence.Source{evidence.Processes, evidence.RuntimeCommands},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the pod's shim is alive but does not respond to containerd",
@@ -102,17 +100,6 @@ var ShimHung = &diagnose.Rule{
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request " +
 			"never reaches the container, or its exit is never seen. containerd does not end a hung shim by itself.",
-		Evidence: []string{
-			"Family Stopped: the shim is in state T in two readings. A signal has stopped it, so it cannot respond. This alone is proof.",
-			"If the pod seems to have several shims, as under gVisor, a request about one of its containers must also have no response.",
-			"In all other cases it is inferred. The shim's process exists, and containerd responds to other requests.",
-			"Three requests for a task's state, over " + fact.Answer.String() + ", had no response within two seconds each. Fewer prove nothing: a shim holds its " +
-				"lock while runc kills or deletes a container, which takes seconds on a busy node.",
-			"Requests made while a runtime command was running, or while that could not be checked, are not counted. Nor are earlier ones.",
-			"After such a request, two requests are enough if the last one comes five minutes later.",
-			"Not reported under gVisor unless the shim is stopped. There, a shim waits for the process that is the containers' kernel, and what " +
-				"that waits for is not seen.",
-		},
 		Seen:  []string{"{saw}", "containerd itself responds"},
 		First: "{first}",
 		Avoid: "{avoid}",
@@ -130,68 +117,137 @@ var ShimHung = &diagnose.Rule{
 			Remedy:  "On the node: {continue}. The shim resumes immediately, and the pod terminates. Then find out who stopped it.",
 		}},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Result{Found: silentShims(p), Open: shimsOpen(p)}
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Task]{
+			Title: "While the shim is stopped (family Stopped)",
+			From:  []evidence.Source{evidence.Containers}, Partly: []evidence.Source{evidence.Processes},
+			Of: fact.Shims,
+			Facts: []diagnose.Fact[*evidence.Task]{
+				{Says: "The shim is in state T. A signal has stopped it, so it cannot respond. This alone is proof.", Is: diagnose.If(inStateT)},
+				{Says: "It has no tracer.", Is: diagnose.If(isNotTraced)},
+				{Says: "Two readings show the same.", Is: stoppedForLong},
+				{
+					Says: "It is the only shim of the pod. Or, if the pod seems to have several, as under gVisor, a request about one of its containers " +
+						"has had no response.",
+					Pod: onlyShimOrSilent,
+				},
+				{Says: "containerd responds to other requests.", Pod: containerdNotSilent},
+			},
+			Tell: diagnose.First(tellStoppedShim),
+		},
+		diagnose.By[*evidence.Container]{
+			Title: "While the shim is not stopped",
+			From:  []evidence.Source{evidence.Containers}, Partly: []evidence.Source{evidence.Processes, evidence.RuntimeCommands},
+			Of: allContainers,
+			Facts: []diagnose.Fact[*evidence.Container]{
+				{Says: "A request for the state of the container's task has had no response within two seconds.", Is: diagnose.If(isUnanswered)},
+				{Says: "No shim of the pod is found to be stopped.", Pod: diagnose.IfPod(noneStopped)},
+				{Says: "The shim is not one of gVisor's. Such a shim waits for the process that is the containers' kernel, and what that waits for is not seen.",
+					Pod: notUnderGVisor},
+				{Says: "Three such requests have had no response. Two are enough if the last one came five minutes after one that is not counted.",
+					Is: unansweredOften},
+				{Says: "They came over " + fact.Answer.String() + ".", Is: unansweredForLong},
+				{Says: "The shim's process exists.", Pod: shimExists},
+				{Says: "containerd responds to other requests.", Pod: containerdNotSilent},
+				{Says: "Requests made while a runtime command was running, or while that could not be checked, are not counted. Nor are earlier ones."},
+				{Says: "Fewer requests prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node."},
+				{Says: "Inferred: that the shim hangs, and does not wait for something else."},
+			},
+			Tell: tellSilentShim,
+		},
 	},
 }
 
-// shimsOpen returns until when it is open whether a shim hangs that has not responded, but not for long enough yet.
-func shimsOpen(p *fact.View) []diagnose.Open {
-	if p.Overdue() < fact.UnknownAfter || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-		return !c.Task.UnansweredSince.IsZero() && !hangs(p, &c.Task)
-	}) {
-		return nil
-	}
-	return []diagnose.Open{diagnose.Waits(fact.Latest(p.Deadline, fact.Unchanged(p)), fact.ShimPatience(p), diagnose.Slow)}
+func inStateT(_ *fact.View, shim *evidence.Task) bool { return shim.State == evidence.Stopped }
+
+func stoppedForLong(p *fact.View, shim *evidence.Task) diagnose.Holding {
+	return diagnose.LastedFor(p, shim.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
 }
 
-// silentShims returns the finding of a shim that hangs.
-func silentShims(p *fact.View) []diagnose.Finding {
-	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
-		return nil // without a response from containerd, none from a shim is seen
-	}
-	var silent []evidence.Container
-	for i := range p.Containers {
-		if !p.Containers[i].Task.UnansweredSince.IsZero() {
-			silent = append(silent, p.Containers[i])
-		}
-	}
-	shims := fact.Shims(p)
-	stopped := slices.IndexFunc(shims, func(s *evidence.Task) bool {
-		return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.LeastStill
+// onlyShimOrSilent answers whether a stopped shim is the pod's. Of several, one may be another pod's: a process of that pod has come into this
+// pod's cgroup.
+func onlyShimOrSilent(p *fact.View) diagnose.Holding {
+	return unless(len(fact.Shims(p)) == 1 || len(silentContainers(p)) > 0, diagnose.Seen(p, diagnose.Slow))
+}
+
+// containerdNotSilent answers whether containerd responds: without that, none of a shim is seen.
+func containerdNotSilent(p *fact.View) diagnose.Holding {
+	c := &p.Node.Containerd
+	return unless(c.UnansweredSince.IsZero() && !c.Refused, diagnose.Seen(p, diagnose.Slow))
+}
+
+func tellStoppedShim(p *fact.View, shim *evidence.Task) diagnose.Finding {
+	f := diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, shim)}}
+	aboutSilent(p, &f)
+	return f
+}
+
+func allContainers(p *fact.View) []*evidence.Container {
+	return containersThat(p, func(*evidence.Container) bool { return true })
+}
+
+func silentContainers(p *fact.View) []*evidence.Container {
+	return containersThat(p, func(c *evidence.Container) bool { return isUnanswered(p, c) })
+}
+
+func isUnanswered(_ *fact.View, c *evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }
+
+func noneStopped(p *fact.View) bool {
+	return !onlyShimOrSilent(p).Yes() || !slices.ContainsFunc(fact.Shims(p), func(s *evidence.Task) bool {
+		return inStateT(p, s) && isNotTraced(p, s) && stoppedForLong(p, s).Yes()
 	})
+}
+
+// whenAsked returns the Holding of what holds, and else of what the next requests to a shim show that has not responded, but not for long enough
+// yet. Soon after the deadline, a shim that does not respond says nothing: it works.
+func whenAsked(p *fact.View, holds bool) diagnose.Holding {
+	if p.Overdue() < fact.UnknownAfter {
+		return unless(holds, diagnose.Seen(p, diagnose.Moves))
+	}
+	return unless(holds, diagnose.Waits(fact.Latest(p.Deadline, fact.Unchanged(p)), fact.ShimPatience(p), diagnose.Slow))
+}
+
+// notUnderGVisor answers whether missing responses show by themselves that the shim hangs. A shim of gVisor waits for the sentry in most
+// requests. The sentry may wait for a disk, a daemon or a gofer, and not all of that is seen.
+func notUnderGVisor(p *fact.View) diagnose.Holding { return whenAsked(p, !fact.UnderGVisor(p)) }
+
+// unansweredOften and unansweredForLong answer whether a shim cannot merely wait for a runtime command.
+func unansweredOften(p *fact.View, c *evidence.Container) diagnose.Holding {
+	t := &c.Task
+	asked := t.Attempts - t.ExcusedAttempts
+	apart := !t.ExcusedAt.IsZero() && t.Asked.Sub(t.ExcusedAt) >= twoRequests
+	return whenAsked(p, asked >= 3 || asked == 2 && apart)
+}
+
+func unansweredForLong(p *fact.View, c *evidence.Container) diagnose.Holding {
+	return whenAsked(p, fact.SilentForLong(p, fact.Latest(c.Task.UnansweredSince, c.Task.ExcusedAt), c.Task.Asked))
+}
+
+// shimExists answers whether a process of a shim is seen. Without one, the shim is dead or of another kind.
+func shimExists(p *fact.View) diagnose.Holding { return whenAsked(p, len(fact.Shims(p)) > 0) }
+
+// tellSilentShim names the shim if it is the only one: of several, it is not known which one does not respond.
+func tellSilentShim(p *fact.View, _ []*evidence.Container) []diagnose.Finding {
 	f := diagnose.Finding{Confidence: diagnose.Inferred}
-	switch {
-	case stopped >= 0 && (len(shims) == 1 || len(silent) > 0): // of several, one may be another pod's: a process of that pod has come into this pod's cgroup
-		f.Family, f.Confidence, f.Objects.Process = diagnose.Stopped, diagnose.Proved, diagnose.ProcessOf(p, shims[stopped])
-	case len(shims) == 0 || !slices.ContainsFunc(silent, func(c evidence.Container) bool { return hangs(p, &c.Task) }):
-		return nil // without a process, the shim is dead or of another kind
-	case len(shims) == 1: // of several, it is not known which one does not respond
+	if shims := fact.Shims(p); len(shims) == 1 {
 		f.Objects.Process = diagnose.ProcessOf(p, shims[0])
 	}
-	for i := range silent {
-		if silent[i].Kind == evidence.Sandbox {
-			f.Variants = []string{silentSandbox}
-		} else {
-			f.Objects.Containers = append(f.Objects.Containers, silent[i].Name)
-		}
-	}
-	if f.Family == "" && f.Objects.Process != nil && mayEnd(p) {
+	aboutSilent(p, &f)
+	if f.Objects.Process != nil && mayEnd(p) {
 		f.Variants = append(f.Variants, endable)
 	}
 	return []diagnose.Finding{f}
 }
 
-// hangs reports whether the missing responses about a container show by themselves that the shim hangs: it cannot merely
-// wait for a runtime command. A shim of gVisor waits for the sentry in most requests. The sentry may wait for a disk, a
-// daemon or a gofer, and not all of that is seen.
-func hangs(p *fact.View, t *evidence.ShimTask) bool {
-	if fact.UnderGVisor(p) {
-		return false
+// aboutSilent completes a finding with the containers about which no shim responds.
+func aboutSilent(p *fact.View, f *diagnose.Finding) {
+	for _, c := range silentContainers(p) {
+		if c.Kind == evidence.Sandbox {
+			f.Variants = []string{silentSandbox}
+		} else {
+			f.Objects.Containers = append(f.Objects.Containers, c.Name)
+		}
 	}
-	asked := t.Attempts - t.ExcusedAttempts
-	apart := !t.ExcusedAt.IsZero() && t.Asked.Sub(t.ExcusedAt) >= twoRequests
-	return (asked >= 3 || asked == 2 && apart) && fact.SilentForLong(p, fact.Latest(t.UnansweredSince, t.ExcusedAt), t.Asked)
 }
 
 // twoRequests is how long after a runtime command was seen at work two requests are enough. They come minutes apart then,

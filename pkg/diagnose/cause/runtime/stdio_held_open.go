@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,8 +30,6 @@ const heldFor = 45 * time.Second
 var StdioHeldOpen = &diagnose.Rule{
 	Cause:  "StdioHeldOpen",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Holders},
-	Partly: []evidence.Source{evidence.Shims},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process holds the output of an exited container open",
@@ -63,15 +62,6 @@ var StdioHeldOpen = &diagnose.Rule{
 			"closed it. The container's processes have exited, but another process has the pipe open. It has opened /proc/PID/fd/1 of the " +
 			"container, was started from a shell in it, or was sent the file. containerd waits for the end of the output before it records the " +
 			"exit. The kubelet waits for that.",
-		Evidence: []string{
-			"The pod is past its deadline, and containerd's CRI status says that the container runs.",
-			"The shim says that the container has stopped. The kernel shows no process of it, nor of any other container of the pod.",
-			"The shim still has the container's output open.",
-			"For 45 seconds or more, a process has been able to write to a pipe that the shim reads (/proc/PID/fd).",
-			"This process is not the shim, containerd, the sandbox or a runtime command such as runc.",
-			"Not reported while the shim has the output of an exec in a container open: the pipe may belong to that.",
-			"Not reported for a runtime other than io.containerd.runc.v2.",
-		},
 		Seen: []string{
 			"containerd still records the container as running, but the shim says stopped, and no process of the pod's containers is left",
 			"{process} can write to a pipe that the shim reads",
@@ -82,41 +72,103 @@ var StdioHeldOpen = &diagnose.Rule{
 		Danger: "Do not end the process unasked: it may be at work. Do not kill the shim: that loses the last output of the pod's containers. " +
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		name, some := undrained(p)
-		if !some || p.Overdue() < 0 || ownShim(p) == nil {
-			return diagnose.Result{}
-		}
-		var first *evidence.OutputHolder
-		held := 0
-		for i := range p.OutputHolders {
-			h := &p.OutputHolders[i]
-			if h.Since.IsZero() || p.Time.Sub(h.Since) < heldFor || ofCommand(p, &h.Task) {
-				continue
-			}
-			held++
-			if first == nil || h.Since.Before(first.Since) {
-				first = h
-			}
-		}
-		if first == nil {
-			return diagnose.Result{}
-		}
-		f := diagnose.Finding{Container: name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
-			Process: diagnose.ProcessOf(p, &first.Task), Alike: held - 1,
-		}}
-		switch {
-		case fact.Essential(&first.Task):
-			f.Variants = append(f.Variants, diagnose.Essential)
-		case fact.Dying(&first.Task):
-			f.Variants = append(f.Variants, dying)
-		}
-		if ofPod(p, &first.Task) {
-			f.Variants = append(f.Variants, inside)
-			f.Objects.Process.PodUID, f.Objects.Process.Pod = "", ""
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[heldOutput]{
+		From: []evidence.Source{evidence.Containers, evidence.Holders},
+		Of:   heldOutputs,
+		Facts: []diagnose.Fact[heldOutput]{
+			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(heldUnderRunc)},
+			{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(heldSaidToRun)},
+			{Says: "The shim says that the container has stopped.", Is: diagnose.If(heldHasStopped), Partly: []evidence.Source{evidence.Shims}},
+			{
+				Says: "No process has the PID of the container's first process any more.",
+				Is:   diagnose.If(heldIsGone), From: []evidence.Source{evidence.Processes}, Partly: []evidence.Source{evidence.Shims},
+			},
+			{Says: "The shim still has the container's output open.", Is: diagnose.If(heldIsOpen), From: []evidence.Source{evidence.Suspects}},
+			{Says: "The pod's shim is known, and it is the only one.", Pod: diagnose.IfPod(hasOwnShim), From: []evidence.Source{evidence.Processes}},
+			{Says: "A process that is not part of a runtime command, such as runc, can write to a pipe that the shim reads (/proc/PID/fd).", Is: isNoCommand},
+			{Says: "It has been able to for 45 seconds or more.", Is: isHeldForLong},
+			{Says: "The shim, containerd and the sandbox do not count as such a process."},
+			{Says: "Such processes are searched for when the kernel shows no process of any container of the pod. " +
+				"They are not searched for while the shim has the output of an exec in a container open: the pipe may belong to that."},
+		},
+		Tell: tellHeldOpen,
 	},
+}
+
+// A heldOutput is a container and a process that can write to a pipe of its shim.
+type heldOutput struct {
+	of *evidence.Container
+	by *evidence.OutputHolder
+}
+
+// Named says which container and process they are.
+func (h heldOutput) Named(*fact.View) string {
+	return fmt.Sprintf("container %.63q, process %.40q (PID %d)", h.of.Name, h.by.Comm, h.by.PID)
+}
+
+func heldOutputs(p *fact.View) (out []heldOutput) {
+	for _, c := range containersOf(p) {
+		for i := range p.OutputHolders {
+			out = append(out, heldOutput{c, &p.OutputHolders[i]})
+		}
+	}
+	return out
+}
+
+func heldUnderRunc(_ *fact.View, h heldOutput) bool { return h.of.Runtime == fact.RuncV2 }
+
+func heldSaidToRun(_ *fact.View, h heldOutput) bool { return h.of.State == evidence.StateRunning }
+
+func heldHasStopped(_ *fact.View, h heldOutput) bool { return h.of.Task.Status == stopped }
+
+func heldIsGone(_ *fact.View, h heldOutput) bool { return h.of.Task.PIDGone }
+
+func heldIsOpen(_ *fact.View, h heldOutput) bool { return !h.of.Task.Drained }
+
+func hasOwnShim(p *fact.View) bool { return ownShim(p) != nil }
+
+// isNoCommand answers whether a process belongs to no runtime command that has not returned. The pipe that such a command writes to is that of
+// its own output, which the shim reads. If commands could not be read, each child of the shim may be one.
+func isNoCommand(p *fact.View, h heldOutput) diagnose.Holding {
+	switch {
+	case !ofCommand(p, &h.by.Task):
+		return diagnose.Is(true)
+	case fact.Missing(p, evidence.RuntimeCommands):
+		return diagnose.NotRead(evidence.RuntimeCommands)
+	}
+	return diagnose.Is(false)
+}
+
+// isHeldForLong waits for nothing until then: one such process after the other may come and go.
+func isHeldForLong(p *fact.View, h heldOutput) diagnose.Holding {
+	return unless(diagnose.Lasted(p, h.by.Since, heldFor, diagnose.Slow).Yes(), diagnose.Seen(p, diagnose.Slow))
+}
+
+// tellHeldOpen tells of the process that has held output open for the longest time. Of several containers, the pipes cannot be told apart.
+func tellHeldOpen(p *fact.View, found []heldOutput) []diagnose.Finding {
+	first, of := found[0], slices.IndexFunc(found, func(h heldOutput) bool { return h.of != found[0].of })
+	name := ""
+	if of < 0 {
+		name, of = first.of.Name, len(found)
+	}
+	for _, h := range found[:of] {
+		if h.by.Since.Before(first.by.Since) {
+			first = h
+		}
+	}
+	t := &first.by.Task
+	f := diagnose.Finding{Container: name, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t), Alike: of - 1}}
+	switch {
+	case fact.Essential(t):
+		f.Variants = append(f.Variants, diagnose.Essential)
+	case fact.Dying(t):
+		f.Variants = append(f.Variants, dying)
+	}
+	if ofPod(p, t) {
+		f.Variants = append(f.Variants, inside)
+		f.Objects.Process.PodUID, f.Objects.Process.Pod = "", ""
+	}
+	return []diagnose.Finding{f}
 }
 
 // ofCommand reports whether a task belongs, or may belong, to a runtime command that has not
@@ -128,23 +180,6 @@ func ofCommand(p *fact.View, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
 		return !c.Left && slices.ContainsFunc(c.Tasks, func(o evidence.Task) bool { return o.PID == t.PID })
 	})
-}
-
-// undrained returns the container that has exited but whose output the shim still copies,
-// and whether there is one; "" when there are several: their pipes cannot be told apart.
-func undrained(p *fact.View) (name string, some bool) {
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning ||
-			c.Task.Status != stopped || !c.Task.PIDGone || c.Task.Drained {
-			continue
-		}
-		if some {
-			return "", true
-		}
-		name, some = c.Name, true
-	}
-	return name, some
 }
 
 // ofPod reports whether a task is in the pod's cgroups.

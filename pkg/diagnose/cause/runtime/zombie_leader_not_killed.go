@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -13,7 +14,6 @@ import (
 var ZombieLeaderNotKilled = &diagnose.Rule{
 	Cause:  "ZombieLeaderNotKilled",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Shims, evidence.Kubelet},
 	Doc: diagnose.Doc{
 		Layer: "runtime",
 		Title: "runc does not kill a container whose main thread has exited",
@@ -23,16 +23,6 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Meaning: "The program's first thread has exited with pthread_exit or exit(2) and its other threads still run, which is allowed. The process " +
 			"then shows as a zombie until the last thread has exited. By that state alone, runc decides that the container has stopped. It " +
 			"sends no more signals to it, not even SIGKILL at the end of the grace period. The shim waits for an exit that never comes.",
-		Evidence: []string{
-			"The container's first process is in state Z, with more than one thread left.",
-			"No thread has a pending SIGKILL, although the deadline is ten seconds past.",
-			"Two readings show the same.",
-			"The kubelet runs, is healthy, and was there before the deletion. The shim says that the container runs. So the signal is not late " +
-				"for another reason.",
-			"On the node, runc --root /run/containerd/runc/k8s.io list shows the container as stopped.",
-			"Not reported if SIGKILL is pending in a thread that hangs: that is ThreadStuckBehindZombieLeader.",
-			"Not reported if only io_uring threads of the process are left: these take SIGKILL, and continue until their requests have ended.",
-		},
 		Seen: []string{
 			"PID {pid} is a zombie with other threads left, and none of them has a pending SIGKILL",
 			"The shim says that container {container} runs",
@@ -46,48 +36,110 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Danger: "SIGKILL loses what the running threads have not written, as at the end of any grace period. " +
 			"A force delete leaves them running with no API object tracking them.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		// A kubelet that was started since the deletion has it killed once more.
-		again := !p.Kill.Stayed && p.Kill.Done && p.Shim.State == fact.Acts
-		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !p.Delivery.Likely && !again {
-			return diagnose.Result{} // the kubelet may not have had it killed yet
-		}
-		var out []diagnose.Finding
-		for i := range p.Tasks {
-			t := &p.Tasks[i]
-			c, ok := p.Container(t.Container)
-			if !ok || c.Kind == evidence.Sandbox || c.Task.Status != "running" || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
-				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.LeastStill || mayBeKilled(p, t.PID) || onlyRings(p, t) {
-				continue
-			}
-			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
-		}
-		return diagnose.Found(out...)
+	By: diagnose.By[*evidence.Task]{
+		From: []evidence.Source{evidence.Processes},
+		Of:   zombieLeaders,
+		Facts: []diagnose.Fact[*evidence.Task]{
+			{
+				Says: "The process in state Z is in a container other than the pod's sandbox.",
+				Is:   diagnose.If(inContainer), From: []evidence.Source{evidence.Containers},
+			},
+			{Says: "It is the first process (PID 1) of a PID namespace.", Is: diagnose.If(isNamespaceInit)},
+			{Says: "Its parent is not in the pod, so that it is the container's first process.", Is: diagnose.If(parentIsOutside)},
+			{Says: "It has more than one thread left.", Is: diagnose.If(hasThreads)},
+			{Says: "No tracer, such as a debugger, has it.", Is: diagnose.If(isNotTraced)},
+			{
+				Says: "The shim says that the container runs.",
+				Is:   diagnose.If(shimSaysRunning), From: []evidence.Source{evidence.Containers, evidence.Shims},
+			},
+			{
+				Says: "No thread has a pending SIGKILL, or had one. With SIGKILL pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
+				Is:   diagnose.If(noThreadKilled),
+			},
+			{
+				Says: "No thread but the first is exiting, or was: SIGKILL leaves no trace there.",
+				Is:   diagnose.If(noThreadExits), From: []evidence.Source{evidence.Suspects},
+			},
+			{
+				Says: "What at least one thread but the first does is known: it runs, or its stat could be read.",
+				Is:   threadIsKnown, From: []evidence.Source{evidence.Suspects},
+			},
+			{
+				Says: "Other threads than those of io_uring are left. io_uring threads take SIGKILL, and continue until their requests have ended.",
+				Is:   diagnose.If(notOnlyRings), From: []evidence.Source{evidence.Suspects},
+			},
+			{Says: "Two readings show the same.", Is: zombieForLong},
+			{Says: "The deadline is ten seconds past.", Pod: killIsDue},
+			{
+				Says: "The kubelet runs: its main thread is there, and not in uninterruptible sleep (D state).",
+				Pod:  kubeletRuns, From: []evidence.Source{evidence.Kubelet},
+			},
+			{
+				Says: "The kubelet is healthy, and was there before the deletion. Or it was restarted since, and has had the time to kill the pod again. " +
+					"So the signal is not late for another reason.",
+				Pod: killIsDelivered, From: []evidence.Source{evidence.Kubelet},
+			},
+			{Says: "On the node, runc --root /run/containerd/runc/k8s.io list shows the container as stopped."},
+		},
+		Tell: diagnose.Each(tellNotKilled),
 	},
 }
 
-// mayBeKilled reports whether SIGKILL is or was pending in a thread of the process, or a thread
-// other than the first is or was inside do_exit, where SIGKILL leaves no trace. A sleeping thread
-// of which stat could not be read, because it had gone or the node was too slow, may be there, too.
-func mayBeKilled(p *fact.View, pid int) bool {
-	known := false
+// zombieLeaders returns the processes of the pod in state Z.
+func zombieLeaders(p *fact.View) (out []*evidence.Task) {
 	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if t.PID != pid {
-			continue
+		if t := &p.Tasks[i]; t.Leader() && t.State == evidence.Zombie {
+			out = append(out, t)
 		}
-		if t.Killed() || t.WasKilled || !t.Leader() && (fact.Exits(t) || t.WasExiting) {
-			return true
-		}
-		known = known || !t.Leader() && (t.State == evidence.Runnable || t.Probe != nil && t.Probe.Start != 0)
 	}
-	return !known
+	return out
 }
 
-// onlyRings reports whether only io_uring threads are left of a process whose leader has
+func inContainer(p *fact.View, t *evidence.Task) bool {
+	c, ok := p.Container(t.Container)
+	return ok && c.Kind != evidence.Sandbox
+}
+
+func isNamespaceInit(_ *fact.View, t *evidence.Task) bool { return t.NamespaceInit() }
+
+func parentIsOutside(p *fact.View, t *evidence.Task) bool { return !fact.Foreign(p, t) }
+
+func hasThreads(_ *fact.View, t *evidence.Task) bool { return t.Threads > 1 }
+
+func isNotTraced(_ *fact.View, t *evidence.Task) bool { return t.TracerPID == 0 }
+
+func shimSaysRunning(p *fact.View, t *evidence.Task) bool {
+	c, ok := p.Container(t.Container)
+	return ok && c.Task.Status == running
+}
+
+// noThreadKilled reports whether SIGKILL neither is nor was pending in a thread of the process.
+func noThreadKilled(p *fact.View, leader *evidence.Task) bool {
+	return !slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.PID == leader.PID && (t.Killed() || t.WasKilled) })
+}
+
+// noThreadExits reports whether no thread other than the first is or was inside do_exit, where SIGKILL leaves no trace.
+func noThreadExits(p *fact.View, leader *evidence.Task) bool {
+	return !slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.PID == leader.PID && !t.Leader() && (fact.Exits(&t) || t.WasExiting)
+	})
+}
+
+// threadIsKnown answers whether a thread other than the first is known not to be there. A sleeping thread of which stat
+// could not be read, because it had gone or the node was too slow, may be.
+func threadIsKnown(p *fact.View, leader *evidence.Task) diagnose.Holding {
+	if slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.PID == leader.PID && !t.Leader() && (t.State == evidence.Runnable || t.Probe != nil && t.Probe.Start != 0)
+	}) {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotRead("")
+}
+
+// notOnlyRings reports whether not only io_uring threads are left of a process whose leader has
 // exited. They take SIGKILL and continue until their requests have ended (io_sq_thread,
 // io_uring/sqpoll.c). One that was not probed, because it runs, is recognised by its name.
-func onlyRings(p *fact.View, leader *evidence.Task) bool {
+func notOnlyRings(p *fact.View, leader *evidence.Task) bool {
 	some := false
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
@@ -95,9 +147,36 @@ func onlyRings(p *fact.View, leader *evidence.Task) bool {
 			continue
 		}
 		if !t.IOWorker() && (t.Probe != nil || !strings.HasPrefix(t.Comm, "iou-")) {
-			return false
+			return true
 		}
 		some = true
 	}
-	return some
+	return !some
+}
+
+func zombieForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
+	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
+}
+
+func killIsDue(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Deadline, fact.KillLatency, diagnose.Late)
+}
+
+func kubeletRuns(p *fact.View) diagnose.Holding {
+	if k := p.Node.Kubelet.Process; k == nil || k.State == evidence.Uninterruptible {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Late))
+	}
+	return diagnose.Is(true)
+}
+
+// killIsDelivered answers whether the kubelet has had the pod killed. One that was started since the deletion has it killed once more.
+func killIsDelivered(p *fact.View) diagnose.Holding {
+	if p.Delivery.Likely || !p.Kill.Stayed && p.Kill.Done && p.Shim.State == fact.Acts {
+		return diagnose.Is(true)
+	}
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Late))
+}
+
+func tellNotKilled(p *fact.View, t *evidence.Task) diagnose.Finding {
+	return diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}}
 }
