@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,8 +16,6 @@ import (
 var DRAUnprepareFailing = &diagnose.Rule{
 	Cause:  "DRAUnprepareFailing",
 	Phases: []diagnose.Phase{diagnose.DynamicResources},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
-	Partly: []evidence.Source{evidence.Claims, evidence.ClaimCalls, evidence.Events}, // without the first two it is open for longer
 	Doc: diagnose.Doc{
 		Layer: "kubelet",
 		Title: "a DRA driver does not release the pod's resource claim",
@@ -60,19 +59,6 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			"(NodeUnprepareResources). " +
 			"Until that succeeds the pod keeps its phase and its volumes. " +
 			"The kubelet tries again every 10 to 15 seconds without end, and reports it in its log only.",
-		Evidence: []string{
-			"All containers and the sandbox ended a minute ago or more, and the kubelet has not written that into the pod's status. A " +
-				"driver that is away while its pod is replaced comes back within that minute.",
-			"The kubelet's checkpoint of prepared claims (dra_manager_state) still has the claim for this pod, and for no other pod.",
-			"The kubelet's count of failed attempts has grown at least twice since then (dra_operations_duration_seconds).",
-			"The results of the kubelet's calls are counted for each driver (dra_grpc_operations_duration_seconds).",
-			"A driver is not registered if plugins_registry has no socket of its name and the kubelet has not called it since then.",
-			"It is proved if no other pod of the node can be at this step, because the kubelet's counts name no pod. Otherwise it is " +
-				"inferred.",
-			"If the pod has several drivers, the kubelet calls none after the one that fails. A driver that was not called is then only " +
-				"inferred to be unregistered.",
-			"A driver that was not called is not reported while another driver fails.",
-		},
 		Remedy: "Read the log of {dpod} and repair the error that it names. The kubelet retries within 15 seconds. " +
 			"To find that pod: kubectl get pods -A --field-selector spec.nodeName={node}.",
 		Danger: "Do not force-delete the pod: the scheduler then gives its device to another pod while the driver still has it prepared for this one. " +
@@ -104,42 +90,114 @@ var DRAUnprepareFailing = &diagnose.Rule{
 		},
 	},
 	Recurs: fact.UncountedClaims,
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Result{Found: unprepareFails(p), Open: unprepares(p)}
+	By: diagnose.By[*claimDriver]{
+		Partly: []evidence.Source{evidence.Claims, evidence.ClaimCalls, evidence.Events}, // without the first two it is open for longer
+		Of:     claimDrivers,
+		Facts: []diagnose.Fact[*claimDriver]{
+			{
+				Says: "All containers have ended.", Pod: diagnose.IfPod(noneLive),
+				From: []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
+			},
+			{Says: "The kubelet has not written that into the pod's status.", Pod: diagnose.IfPod(notWritten)},
+			{Says: "The deadline passed a minute ago or more.", Pod: overdueForLong},
+			{Says: "All containers and the sandbox ended a minute ago or more. A driver that is away while its pod is replaced comes back within " +
+				"that minute.", Pod: endedForLong},
+			{Says: "The kubelet lacks no open file, disk space or write access, for which attempts fail too (KubeletResourceExhausted).", Pod: lacksNothing},
+			{Says: "The kubelet's count of failed attempts has grown at least twice since then, or once if a driver did not respond in time " +
+				"(dra_operations_duration_seconds).", Pod: attemptsFail},
+			{Says: "The pod is the only one of the node at this step, or its Events could be read. They show if the kubelet fails to stop " +
+				"the sandbox, which comes first.", Is: comesThatFar},
+			{Says: "The kubelet's checkpoint of prepared claims (dra_manager_state) still has a claim of the driver for this pod, and for no other pod.",
+				Is: holdsClaim},
+			{Says: "The kubelet has called the driver since then (dra_grpc_operations_duration_seconds). " +
+				"Or the driver is not registered: plugins_registry has no socket of its name.", Is: calledOrAway},
+			{Says: "If the kubelet has not called the driver, its calls of no other driver of the pod's claims fail.", Is: failsFirst},
+			{Says: "If the driver's last response has no gRPC error, the pod has no other driver, so the error is in the response.", Is: onlyDriver},
+			{Says: "If the kubelet has called the driver, such calls were counted at least twice. " +
+				"One that timed out is enough if the pod is the only one at this step.", Is: calledAgain},
+			{Says: "It is proved if no other pod of the node can be at this step, because the kubelet's counts name no pod. Otherwise it is " +
+				"inferred."},
+			{Says: "If the pod has several drivers, the kubelet calls none after the one that fails. A driver that was not called is then only " +
+				"inferred to be unregistered."},
+		},
+		Tell: diagnose.Each(tellDriver),
 	},
 }
 
-// unprepares returns what is open until it is known whether the kubelet fails. Its counts have to be read for that long. After an attempt that
-// succeeded, the next one tells.
-func unprepares(p *fact.View) []diagnose.Open {
-	switch {
-	case !waitsForClaims(p):
-		return nil
-	case mayFailToUnprepare(p):
-		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, patienceWithClaims(p), diagnose.Retry)}
-	}
-	return []diagnose.Open{diagnose.Waits(p.UnchangedSince, patienceWithClaims(p), diagnose.Next)}
+func noneLive(p *fact.View) bool { return len(fact.AppTasks(p)) == 0 }
+
+func notWritten(p *fact.View) bool { return !p.ContainersEnded() }
+
+func overdueForLong(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Deadline, fact.UnknownAfter, diagnose.Retry)
 }
 
-// unprepareFails returns the drivers that fail.
-func unprepareFails(p *fact.View) []diagnose.Finding {
-	soon := p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter
-	if fact.Missing(p, evidence.Claims, evidence.ClaimCalls) || soon || !failsToUnprepare(p) {
-		return nil
+func endedForLong(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.UnchangedSince, fact.UnknownAfter, diagnose.Retry)
+}
+
+// lacksNothing answers whether the kubelet can write its checkpoint: attempts fail while it cannot (CheckpointFails).
+func lacksNothing(p *fact.View) diagnose.Holding {
+	_, lacks := lackedUntil(p)
+	return orTried(p, !lacks)
+}
+
+// attemptsFail answers whether the kubelet fails. Its counts have to be read for long enough. After an attempt that succeeded, the next one tells.
+func attemptsFail(p *fact.View) diagnose.Holding {
+	if !fact.Missing(p, evidence.Claims, evidence.ClaimCalls) && failedSince(p) {
+		return diagnose.Is(true)
 	}
-	if fact.Missing(p, evidence.Events) && !onlyOneUnprepares(p) {
-		return nil // the kubelet may fail to stop the sandbox, which comes first
+	return diagnose.NotYet(unprepares(p))
+}
+
+func comesThatFar(p *fact.View, _ *claimDriver) diagnose.Holding {
+	return orTried(p, onlyOneUnprepares(p) || !fact.Missing(p, evidence.Events))
+}
+
+func holdsClaim(p *fact.View, d *claimDriver) diagnose.Holding { return orTried(p, len(d.claims) > 0) }
+
+// calledOrAway answers no sooner for a driver that is not called: another driver fails before it, or the kubelet hangs.
+func calledOrAway(p *fact.View, d *claimDriver) diagnose.Holding {
+	return orTried(p, d.Unregistered || called(p, d.Name) != nil)
+}
+
+func failsFirst(p *fact.View, d *claimDriver) diagnose.Holding {
+	return orTried(p, called(p, d.Name) != nil || !d.anotherFails(p))
+}
+
+// onlyDriver answers whether the kubelet counts the attempt as failed for this driver: it does when the answer has an error about a claim. It calls
+// drivers in any order and stops at the first one that fails.
+func onlyDriver(p *fact.View, d *claimDriver) diagnose.Holding {
+	last := called(p, d.Name)
+	return orTried(p, last == nil || last.Status != evidence.CallOK || calledFor(p) == 1)
+}
+
+func calledAgain(p *fact.View, d *claimDriver) diagnose.Holding {
+	last := called(p, d.Name)
+	return orTried(p, last == nil || last.RoseBefore.After(p.UnchangedSince) || last.Status == evidence.CallTimedOut && onlyOneUnprepares(p))
+}
+
+// orTried is Is, but not yet where the kubelet's next attempt, or the next reading of its counts, may tell. Until when it is open attemptsFail says,
+// if attempts do not fail.
+func orTried(p *fact.View, is bool) diagnose.Holding {
+	switch {
+	case is:
+		return diagnose.Is(true)
+	case !attemptsFail(p).Yes():
+		return diagnose.NotYet(diagnose.Open{})
 	}
-	var out []diagnose.Finding
-	all, alone := claimDrivers(p), calledFor(p) == 1
-	for i := range all {
-		if f, ok := all[i].fails(p, alone); ok {
-			f.Objects.Claims, f.Objects.Driver = all[i].claims, all[i].Name
-			f.Objects.DriverPod, f.Objects.DriverState = all[i].Pod, all[i].PodState
-			out = append(out, f)
-		}
+	return diagnose.NotYet(unprepares(p))
+}
+
+// unprepares returns what is open until it is known whether the kubelet fails.
+func unprepares(p *fact.View) diagnose.Open {
+	switch {
+	case !waitsForClaims(p):
+		return diagnose.Open{}
+	case mayFailToUnprepare(p):
+		return diagnose.Waits(p.UnchangedSince, patienceWithClaims(p), diagnose.Retry)
 	}
-	return out
+	return diagnose.Waits(p.UnchangedSince, patienceWithClaims(p), diagnose.Next)
 }
 
 const (
@@ -154,21 +212,30 @@ type claimDriver struct {
 	claims []string
 }
 
-// claimDrivers returns the drivers that the kubelet has to call for the pod.
-func claimDrivers(p *fact.View) []claimDriver {
-	var all []claimDriver
+// Named says which driver it is.
+func (d *claimDriver) Named(*fact.View) string {
+	if d.Name == "" {
+		return "the DRA drivers of the pod, which are not known"
+	}
+	return fmt.Sprintf("DRA driver %.80q", d.Name)
+}
+
+// claimDrivers returns the drivers of the pod's claims. Where the claims could not be read it is one without a name.
+func claimDrivers(p *fact.View) (all []*claimDriver) {
 	for i := range p.Claims {
 		c := &p.Claims[i]
-		if c.Shared {
-			continue
-		}
 		for _, d := range c.Drivers {
-			at := slices.IndexFunc(all, func(o claimDriver) bool { return o.Name == d.Name })
+			at := slices.IndexFunc(all, func(o *claimDriver) bool { return o.Name == d.Name })
 			if at < 0 {
-				at, all = len(all), append(all, claimDriver{ClaimDriver: d})
+				at, all = len(all), append(all, &claimDriver{ClaimDriver: d})
 			}
-			all[at].claims = append(all[at].claims, c.Name)
+			if !c.Shared {
+				all[at].claims = append(all[at].claims, c.Name)
+			}
 		}
+	}
+	if len(all) == 0 && fact.HoldsClaims(p) {
+		all = []*claimDriver{{}}
 	}
 	return all
 }
@@ -205,34 +272,26 @@ func (d *claimDriver) anotherFails(p *fact.View) bool {
 	return false
 }
 
-// fails reports whether the driver fails, and how. Alone is whether the pod has no other driver. The kubelet calls drivers in any order and stops
-// at the first one that fails, so a missing call proves nothing about one of several.
-func (d *claimDriver) fails(p *fact.View, alone bool) (diagnose.Finding, bool) {
+func tellDriver(p *fact.View, d *claimDriver) diagnose.Finding {
 	f, only := diagnose.Finding{Confidence: diagnose.Inferred}, onlyOneUnprepares(p)
-	if only {
+	last := called(p, d.Name)
+	if only && (last != nil || calledFor(p) == 1) {
 		f.Confidence = diagnose.Proved
 	}
-	last := called(p, d.Name)
 	switch {
-	case last == nil && d.Unregistered:
-		f.Family = unregistered
-		if !alone {
-			f.Confidence = diagnose.Inferred
-		}
-		return f, !d.anotherFails(p)
 	case last == nil:
-		return f, false // it is not called: another driver fails before it, or the kubelet hangs
+		f.Family = unregistered
 	case last.Status == evidence.CallOK:
-		// The kubelet counts the attempt as failed when the answer has an error about a claim.
 		f.Variants = []string{inAnswer}
-		return f, alone && last.RoseBefore.After(p.UnchangedSince)
 	case last.Status == evidence.CallTimedOut, last.Status == evidence.CallUnanswered:
-		f.Family = last.Status
-	case !only:
-		f.Variants = []string{others}
+		f.Family, f.Objects.Code = last.Status, last.Status
+	default:
+		if f.Objects.Code = last.Status; !only {
+			f.Variants = []string{others}
+		}
 	}
-	f.Objects.Code = last.Status
-	return f, only && last.Status == evidence.CallTimedOut || last.RoseBefore.After(p.UnchangedSince)
+	f.Objects.Claims, f.Objects.Driver, f.Objects.DriverPod, f.Objects.DriverState = d.claims, d.Name, d.Pod, d.PodState
+	return f
 }
 
 // waitsForClaims reports whether the kubelet has to have claims of the pod unprepared before anything else.
@@ -268,20 +327,27 @@ func failedAttempt(p *fact.View) *evidence.ClaimCall {
 	return fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool { return c.Status == evidence.ClaimsFailed })
 }
 
-// failsToUnprepare reports whether the kubelet fails to unprepare claims of a pod of this node. Since the pod reached its present stage, and lately,
-// attempts failed at least twice, or once because a driver did not respond in time. Failures while the kubelet cannot write its checkpoint do not
-// count (CheckpointFails).
+// failsToUnprepare reports whether the kubelet fails to unprepare claims of a pod of this node, and lacks nothing.
 func failsToUnprepare(p *fact.View) bool {
-	since := p.UnchangedSince
+	_, lacks := lackedUntil(p)
+	return !lacks && failedSince(p)
+}
+
+// lackedUntil returns until when the kubelet lacked what it needs to write its checkpoint, and whether it lacks it now.
+func lackedUntil(p *fact.View) (until time.Time, lacks bool) {
 	for i := range p.Node.Kubelet.Shortages {
-		switch s := &p.Node.Kubelet.Shortages[i]; {
-		case s.Resource == evidence.Tasks, fact.LittleRoom(s):
-		case s.Ended.IsZero():
-			return false
-		default:
-			since = fact.Latest(since, s.Ended)
+		if s := &p.Node.Kubelet.Shortages[i]; s.Resource != evidence.Tasks && !fact.LittleRoom(s) {
+			until, lacks = fact.Latest(until, s.Ended), lacks || s.Ended.IsZero()
 		}
 	}
+	return until, lacks
+}
+
+// failedSince reports whether, since the pod reached its present stage and the kubelet lacked something, and lately, attempts failed at least twice,
+// or once because a driver did not respond in time.
+func failedSince(p *fact.View) bool {
+	until, _ := lackedUntil(p)
+	since := fact.Latest(p.UnchangedSince, until)
 	return fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
 		return c.Status == evidence.ClaimsFailed && (c.RoseBefore.After(since) || c.Rose.After(since) && unprepareTimedOut(p))
 	}) != nil

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,8 +30,6 @@ const eventsExact = time.Second
 var ImagePullHanging = &diagnose.Rule{
 	Cause:  "ImagePullHanging",
 	Phases: []diagnose.Phase{diagnose.Startup},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Pulls},
-	Partly: []evidence.Source{evidence.Kubelet, evidence.NodeObject},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "an image pull is stalled",
@@ -65,26 +64,6 @@ var ImagePullHanging = &diagnose.Rule{
 			"then terminates. " +
 			"containerd 2.4 does not give up a pull without even the first MiB of a layer, unless use_local_image_pull is set. Such " +
 			"a pull may hang without end.",
-		Evidence: []string{
-			"The kubelet has reported the pull in an Event. Since then it has reported nothing about that container, nor that it stops " +
-				"a container.",
-			"The kubelet has run since then, and reaches the API server.",
-			"The pod's sandbox runs, the container is not created yet, and nothing else of the start is in progress. Containers before " +
-				"it may run.",
-			"The pull has lasted for " + fact.Download.String() + ", and containerd has stored nothing of any image in that time. " +
-				"The node's clock was not set in that time, either.",
-			"containerd stores a MiB at a time, so a download of less than 12 KiB in a second looks the same.",
-			"containerd has at least one incomplete download, and has its file open (ingest in its content store). It has no part of an " +
-				"image open (blobs), as it would to unpack one.",
-			"No thread of containerd is blocked, as by a disk.",
-			"If containerd's open files cannot be read: a download with data counts if it moved less than five minutes before the pull " +
-				"began, or since. One without data does not count if it is older than the pull and older than nodeagent's connection to " +
-				"containerd.",
-			"It is inferred. Events can be written by others. Which download is for which image is not known: the pod may wait for " +
-				"something else, such as the kubelet's credential provider, while another image's download hangs.",
-			"Not found: a pull that hangs before its first download (the registry does not send the manifest) or beside a download that " +
-				"moves, and a pull for a container that has run before.",
-		},
 		Remedy: "On the node: {curl} shows whether the registry responds (HTTP 401 is fine). Do the same for a mirror. " +
 			"Check its load, a proxy or mirror in between, and the node's network. The kubelet stops the pod when the pull ends or fails; " +
 			"the pull has no time limit of the kubelet's own. " +
@@ -94,67 +73,168 @@ var ImagePullHanging = &diagnose.Rule{
 		Danger: "Do not remove anything below /var/lib/containerd: it holds the images of all pods. " +
 			"A force delete does not end the pull, and the kubelet may still create the container afterwards.",
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		pull, download := hangingPull(p)
-		if pull == nil {
-			if since := stuckBesideOthers(p); !since.IsZero() {
-				return diagnose.Undecided(diagnose.Waits(since, diagnose.LastWait, diagnose.Slow))
-			}
-			return diagnose.Undecided(diagnose.Waits(pullMoved(p), fact.Download.Pressed, diagnose.Moves))
-		}
-		f := diagnose.Finding{Container: pull.Container, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
-			Image: pull.Image, Since: pull.Since, Until: download.Updated,
-		}}
-		if pull.Container == "" {
-			f.Variants = append(f.Variants, forVolume)
-		}
-		if download.Started.Before(pull.Since.Add(-eventsExact)) {
-			f.Variants = append(f.Variants, another)
-		}
-		return diagnose.Found(f)
+	By: diagnose.By[pulling]{
+		From: []evidence.Source{evidence.Pulls},
+		Of:   lastPull,
+		Facts: []diagnose.Fact[pulling]{
+			{Says: "The kubelet has reported the pull in an Event. Since then it has reported nothing about that container, nor that it stops a container."},
+			{
+				Says: "The kubelet has run since then, and reaches the API server. The pod's sandbox runs, the container is not created yet, " +
+					"and nothing else of the start is in progress. Containers before it may run.",
+				Pod:  diagnose.IfPod(awaitsPull),
+				From: []evidence.Source{evidence.Processes, evidence.Containers}, Partly: []evidence.Source{evidence.Kubelet, evidence.NodeObject},
+			},
+			{Says: "The pull has lasted for " + fact.Download.String() + ".", Is: pullLasts},
+			{Says: "The node's clock was not set in that time: what is new may look old then.", Is: clockKept},
+			{Says: "No thread of containerd is blocked, as by a disk.", Is: writesFreely, From: []evidence.Source{evidence.Processes}},
+			{Says: "No download has become complete in the last five minutes: it may still be written to the disk.", Is: allWritten},
+			{Says: "containerd has an incomplete download, or has had data of a complete one lately.", Is: diagnose.If(downloads)},
+			{Says: "containerd has stored nothing of any image for " + fact.Download.String() + ".", Is: still},
+			{Says: "containerd stores a MiB at a time, so a download of less than 12 KiB in a second looks the same."},
+			{Says: "containerd has the file of an incomplete download open (ingest in its content store): its pull has not ended.", Is: fileOpen},
+			{Says: "containerd has no part of an image open (blobs), as it would to unpack one, perhaps the pod's.", Is: unpacksNone},
+			{
+				Says: "If containerd's open files cannot be read: the download has no data, or moved less than five minutes before the pull began, or since.",
+				Is:   notGivenUp,
+			},
+			{
+				Says: "If they cannot be read: the download has data, or is no older than the pull, or no older than nodeagent's connection to containerd.",
+				Is:   notLeft,
+			},
+			{Says: "It is inferred. Events can be written by others. Which download is for which image is not known: the pod may wait for " +
+				"something else, such as the kubelet's credential provider, while another image's download hangs."},
+			{Says: "Not found: a pull that hangs before its first download (the registry does not send the manifest) or beside a download that " +
+				"moves, and a pull for a container that has run before."},
+		},
+		Tell: diagnose.Each(tellPull),
 	},
 }
 
-// hangingPull returns the pull of an image that the kubelet waits for, and the incomplete download that was updated last, when no download moves;
-// nil when one moves, or that is not known.
-func hangingPull(p *fact.View) (*evidence.Pull, *evidence.Download) {
-	n := &p.Node
-	pull, patience, read := fact.Pull(p), fact.Download.With(p), n.Time
-	// If the clock was set lately, what is new may look old.
-	if pull == nil || read.Sub(pull.Since) < patience || !n.ClockSet.IsZero() && read.Sub(n.ClockSet) < patience ||
-		storesBlocked(n) {
-		return nil, nil
+// A pulling is a pull that the kubelet has told of, and the incomplete download of containerd that was updated last, nil for none. Complete is how
+// many downloads are complete, and completed when the last of them was updated.
+type pulling struct {
+	pull      *evidence.Pull
+	last      *evidence.Download
+	complete  int
+	completed time.Time
+}
+
+// Named says what is pulled.
+func (t pulling) Named(*fact.View) string {
+	return fmt.Sprintf("the pull of image %.80q", t.pull.Image)
+}
+
+// lastPull returns the last pull of the pod that the kubelet has told of: it pulls for one container after the other.
+func lastPull(p *fact.View) []pulling {
+	if len(p.Pulls) == 0 {
+		return nil
 	}
-	var last *evidence.Download
-	complete := 0
-	for i := range n.Containerd.Downloads {
-		switch d := &n.Containerd.Downloads[i]; {
+	t := pulling{pull: &p.Pulls[len(p.Pulls)-1]}
+	for i := range p.Node.Containerd.Downloads {
+		switch d := &p.Node.Containerd.Downloads[i]; {
 		case d.Total > 0 && d.Offset >= d.Total:
-			if complete++; read.Sub(d.Updated) < fact.DownloadGivenUp {
-				return nil, nil // it is being written to the disk
-			}
-		case d.Updated.After(read.Add(fact.ClockSkew)): // by another clock
-		case last == nil || d.Updated.After(last.Updated):
-			last = d
+			t.complete, t.completed = t.complete+1, fact.Latest(t.completed, d.Updated)
+		case d.Updated.After(p.Node.Time.Add(fact.ClockSkew)): // by another clock
+		case t.last == nil || d.Updated.After(t.last.Updated):
+			t.last = d
 		}
 	}
-	if last == nil || read.Sub(last.Updated) < patience {
-		return nil, nil
+	return []pulling{t}
+}
+
+func awaitsPull(p *fact.View) bool { return fact.Pull(p) != nil }
+
+func pullLasts(p *fact.View, t pulling) diagnose.Holding {
+	lasts := diagnose.LastedFor(p, p.Node.Time.Sub(t.pull.Since), fact.Download.With(p), diagnose.Slow)
+	return diagnose.Or(unlessMoves(p, t, lasts.Yes()), lasts)
+}
+
+// clockKept does not wait for a clock that may be set again and again.
+func clockKept(p *fact.View, t pulling) diagnose.Holding {
+	n := &p.Node
+	return orSoon(p, t, n.ClockSet.IsZero() || n.Time.Sub(n.ClockSet) >= fact.Download.With(p), diagnose.Slow)
+}
+
+// writesFreely answers whether no thread of containerd is blocked. The disk may be what does not take the data.
+func writesFreely(p *fact.View, t pulling) diagnose.Holding {
+	blocked := slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return t.Owner == "containerd" })
+	return orSoon(p, t, !blocked, diagnose.Slow)
+}
+
+func allWritten(p *fact.View, t pulling) diagnose.Holding {
+	return orSoon(p, t, t.complete == 0 || p.Node.Time.Sub(t.completed) >= fact.DownloadGivenUp, diagnose.Moves)
+}
+
+func downloads(p *fact.View, t pulling) bool { return t.last != nil || !pullMoved(p).IsZero() }
+
+// still answers whether no download has moved for long.
+func still(p *fact.View, t pulling) diagnose.Holding {
+	if t.last != nil && p.Node.Time.Sub(t.last.Updated) >= fact.Download.With(p) {
+		return diagnose.Is(true)
 	}
-	if c := n.Containerd.Content; c != nil {
-		// A download that is not open was left by a pull that has ended. A part of an image that is read is being unpacked, and may be the pod's.
-		if c.Ingests <= complete || c.Blobs > 0 {
-			return nil, nil
-		}
-		return pull, last
+	return diagnose.NotYet(moving(p))
+}
+
+// fileOpen answers whether a download is open: one that is not was left by a pull that has ended.
+func fileOpen(p *fact.View, t pulling) diagnose.Holding {
+	c := p.Node.Containerd.Content
+	return unlessMoves(p, t, c == nil || c.Ingests > t.complete)
+}
+
+func unpacksNone(p *fact.View, t pulling) diagnose.Holding {
+	c := p.Node.Containerd.Content
+	return orSoon(p, t, c == nil || c.Blobs == 0, diagnose.Moves)
+}
+
+func notGivenUp(p *fact.View, t pulling) diagnose.Holding {
+	return unlessMoves(p, t, p.Node.Containerd.Content != nil || t.last == nil || t.last.Offset == 0 ||
+		t.pull.Since.Sub(t.last.Updated) < fact.DownloadGivenUp)
+}
+
+// notLeft answers whether a download without data may be of a pull that goes on. One that is older than the connection to containerd may be left from
+// before a restart of containerd: its lease is kept for a day.
+func notLeft(p *fact.View, t pulling) diagnose.Holding {
+	c := &p.Node.Containerd
+	return unlessMoves(p, t, c.Content != nil || t.last == nil || t.last.Offset > 0 ||
+		!t.last.Updated.Before(t.pull.Since) || !t.last.Updated.Before(c.ConnectedSince))
+}
+
+// unlessMoves is Is, but not yet while a download has moved lately: what is not so then may be so when it has ended. Until when, still says.
+func unlessMoves(p *fact.View, t pulling, is bool) diagnose.Holding {
+	o := moving(p)
+	switch {
+	case is || o.Since.IsZero():
+		return diagnose.Is(is)
+	case !still(p, t).Yes():
+		o = diagnose.Open{}
 	}
-	// A download without data that is older than the connection to containerd may be left from before a restart of containerd: its lease is kept for
-	// a day.
-	if last.Offset == 0 && last.Updated.Before(pull.Since) && last.Updated.Before(n.Containerd.ConnectedSince) ||
-		last.Offset > 0 && pull.Since.Sub(last.Updated) >= fact.DownloadGivenUp {
-		return nil, nil
+	return diagnose.NotYet(o)
+}
+
+// orSoon is unlessMoves for what the next reading may show.
+func orSoon(p *fact.View, t pulling, is bool, why diagnose.Why) diagnose.Holding {
+	return diagnose.Or(unlessMoves(p, t, is), diagnose.NotYet(diagnose.Seen(p, why)))
+}
+
+// moving returns what is open while a download moves, or has moved lately.
+func moving(p *fact.View) diagnose.Open {
+	if since := stuckBesideOthers(p); !since.IsZero() {
+		return diagnose.Waits(since, diagnose.LastWait, diagnose.Slow)
 	}
-	return pull, last
+	return diagnose.Waits(pullMoved(p), fact.Download.Pressed, diagnose.Moves)
+}
+
+func tellPull(_ *fact.View, t pulling) diagnose.Finding {
+	f := diagnose.Finding{Container: t.pull.Container, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+		Image: t.pull.Image, Since: t.pull.Since, Until: t.last.Updated,
+	}}
+	if t.pull.Container == "" {
+		f.Variants = append(f.Variants, forVolume)
+	}
+	if t.last.Started.Before(t.pull.Since.Add(-eventsExact)) {
+		f.Variants = append(f.Variants, another)
+	}
+	return f
 }
 
 // pullMoved returns when a download last moved, or was complete and not yet on the disk, while the kubelet waits for an image. The pod then starts,
@@ -192,9 +272,4 @@ func stuckBesideOthers(p *fact.View) (since time.Time) {
 		}
 	}
 	return since
-}
-
-// storesBlocked reports whether a thread of containerd is blocked. The disk may be what does not take the data.
-func storesBlocked(n *evidence.Node) bool {
-	return slices.ContainsFunc(n.Blocked, func(t evidence.Task) bool { return t.Owner == "containerd" })
 }

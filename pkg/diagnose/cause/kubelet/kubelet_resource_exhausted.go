@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,9 +27,6 @@ const (
 var KubeletResourceExhausted = &diagnose.Rule{
 	Cause:  "KubeletResourceExhausted",
 	Phases: []diagnose.Phase{diagnose.DynamicResources, diagnose.Volumes, diagnose.Cleanup},
-	Needs:  []evidence.Source{evidence.Processes},
-	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Cgroups, evidence.Claims, evidence.ClaimCalls, evidence.Volumes,
-		evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "the kubelet lacks open files, disk space or write access",
@@ -72,24 +70,6 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			"Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. The kubelet also tears " +
 			"volumes down, which removes directories. " +
 			"Where these fail, no pod of the node terminates. Nothing is wrong with the pod.",
-		Evidence: []string{
-			"All containers of the pod have ended.",
-			"The kubelet has lacked the same resource in all readings over ten seconds or more. A shorter lack is not reported.",
-			"Open files: it has as many open as /proc/PID/limits allows.",
-			"Disk: the file system of its directory is read-only, has no free inode, or has less than 1 MiB free, for root too " +
-				"(statfs).",
-			"After both, at least two of its attempts to unprepare claims have failed, for whichever pods, and none has succeeded " +
-				"(dra_operations_duration_seconds).",
-			"Or its count of failed attempts at volumes has grown for the plugin of a volume that is left " +
-				"(storage_operation_duration_seconds).",
-			"A kubelet that may open no file may also take no connection and report no counts. Then it is enough that its port has not " +
-				"responded for ten seconds, and nothing has changed about the pod for a minute.",
-			"It is always inferred.",
-			"On a disk with room for the checkpoint (64 KiB or more), attempts to unprepare claims do not count while calls of a DRA " +
-				"driver fail.",
-			"Attempts at volumes do not count on a full disk, where files can be removed. Nor do they for a lack of open files if the " +
-				"CSI driver has responded with an error.",
-		},
 		Remedy: "On the node: make room. The kubelet retries within 15 seconds.",
 		Danger: "Do not force-delete the pods of this node: their volumes stay mounted there, with no API object tracking them. " +
 			"Their mounts from other disks stay too.",
@@ -151,87 +131,248 @@ var KubeletResourceExhausted = &diagnose.Rule{
 		}
 		return fact.UncountedVolumes(p)
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Result{Found: exhausted(p), Open: mayLack(p)}
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Shortage]{
+			Title:  "While the kubelet cannot write its checkpoint",
+			Partly: []evidence.Source{evidence.Limits},
+			Of:     shortages,
+			Facts: slices.Concat(beforeCheckpoint, lackedForLong, []diagnose.Fact[*evidence.Shortage]{
+				{
+					Says: "None of the kubelet's attempts to unprepare claims has succeeded since then, for whichever pods (dra_operations_duration_seconds).",
+					Is:   diagnose.If(noneSucceeds), Partly: claimCounts,
+				},
+				{
+					Says: "On a disk with room for the checkpoint (64 KiB or more): no calls of a DRA driver fail, and the pod's drivers are registered.",
+					Is:   diagnose.If(driversWork), Partly: append(claimCounts, evidence.Claims),
+				},
+				{Says: "At least two of these attempts have failed since then.", Is: attemptsFailFor, Partly: claimCounts},
+				{Says: "It is always inferred."},
+			}),
+			Tell: diagnose.First(tellLack),
+		},
+		diagnose.By[*evidence.Shortage]{
+			Title:  "While the kubelet may open no file, and reports no counts",
+			Partly: []evidence.Source{evidence.Limits},
+			Of:     openFiles,
+			Facts: slices.Concat(beforeCheckpoint, []diagnose.Fact[*evidence.Shortage]{
+				{Says: "The kubelet has as many files open as /proc/PID/limits allows, in the last reading too.", Is: diagnose.If(lacking)},
+				{Says: "It has reported no counts since then. A kubelet that may open no file may also take no connection.", Is: diagnose.If(countsNothing)},
+				{Says: "Its port has not responded for ten seconds or more.", Pod: portSilentForLong},
+				{Says: "It has been so in all readings over a minute.", Is: lackedForMinute},
+				{Says: "The deadline passed a minute ago or more.", Pod: minuteOverdue},
+				{Says: "Nothing has changed about the pod for a minute.", Pod: minuteUnchanged},
+				{Says: "It is always inferred."},
+			}),
+			Tell: diagnose.First(tellUnwitnessed),
+		},
+		diagnose.By[lackAndVolume]{
+			Title:  "While the kubelet cannot tear down a volume",
+			Partly: []evidence.Source{evidence.Limits, evidence.Volumes, evidence.VolumeCalls},
+			Of:     volumesOfLacks,
+			Facts: []diagnose.Fact[lackAndVolume]{
+				{Says: "The kubelet lacks open files, or the file system of its directory is read-only. On a full disk, files can be removed.",
+					Is: diagnose.If(keepsVolumes)},
+				{Says: "The last reading shows that too. After it has ended, the kubelet's next attempt shows whether anything else is in the way.",
+					Is: lackingVolume},
+				{Says: "It has been so in all readings over ten seconds or more.", Is: lackedVolumeForLong},
+				{
+					Says: "Its count of failed attempts at volumes has grown since then for the volume's plugin (storage_operation_duration_seconds).",
+					Is:   unmountFails, Partly: []evidence.Source{evidence.VolumeCalls},
+				},
+				{
+					Says: "If it lacks open files: the volume's CSI driver has not responded with an error since then. " +
+						"Each call to it opens a connection, which is a file.",
+					Is: diagnose.If(noErrorOfDriver),
+				},
+				{Says: "The kubelet's attempts to write its checkpoint do not fail for such a lack.", Pod: diagnose.IfPod(checkpointWorks)},
+				{Says: "It is always inferred."},
+			},
+			Tell: diagnose.First(tellVolume),
+		},
 	},
 }
 
-// mayLack returns what is open:
-//   - it is not known whether the kubelet can write its checkpoint;
-//   - the kubelet has had no file to open, but not for long enough yet;
-//   - the kubelet lacked something until lately: its next attempt tells whether anything else is in the way.
-func mayLack(p *fact.View) []diagnose.Open {
-	var out []diagnose.Open
-	if checkpointUncounted(p) {
-		out = append(out, diagnose.OpenUnread(p, evidence.ClaimCalls))
-	}
-	if long := unwitnessedSoon(p); long > 0 {
-		out = append(out, diagnose.Waits(p.Time, long, diagnose.Slow))
-	}
-	if long := triesAgain(p); long > 0 {
-		out = append(out, diagnose.Waits(p.Time, long, diagnose.Next))
+// beforeCheckpoint are the facts about a pod for which the kubelet has to write its checkpoint.
+var beforeCheckpoint = []diagnose.Fact[*evidence.Shortage]{
+	{
+		Says: "All containers of the pod have ended.", Pod: diagnose.IfPod(noneLive),
+		From: []evidence.Source{evidence.Processes}, Partly: []evidence.Source{evidence.Containers, evidence.Cgroups},
+	},
+	{Says: "The kubelet has not written that into the pod's status.", Pod: diagnose.IfPod(notWritten)},
+}
+
+// lackedForLong are the facts about what the kubelet has lacked for a while. A shorter lack is none.
+var lackedForLong = []diagnose.Fact[*evidence.Shortage]{
+	{Says: "Open files: the kubelet has as many open as /proc/PID/limits allows."},
+	{Says: "Disk: the file system of its directory is read-only, has no free inode, or has less than 1 MiB free, for root too (statfs)."},
+	{Says: "The last reading shows one of these.", Is: diagnose.If(lacking)},
+	{Says: "So do all readings over ten seconds or more.", Is: lackedAWhile},
+}
+
+var claimCounts = []evidence.Source{evidence.ClaimCalls}
+
+// shortages returns what the kubelet lacks or has lacked lately, but for tasks.
+func shortages(p *fact.View) (out []*evidence.Shortage) {
+	for i := range p.Node.Kubelet.Shortages {
+		if s := &p.Node.Kubelet.Shortages[i]; s.Resource != evidence.Tasks {
+			out = append(out, s)
+		}
 	}
 	return out
 }
 
-// exhausted returns what the kubelet lacks.
-func exhausted(p *fact.View) []diagnose.Finding {
-	f := diagnose.Finding{Confidence: diagnose.Inferred}
-	s := fact.CheckpointFails(p)
-	if s == nil {
-		var v *evidence.Volume
-		if s, v = unmountFails(p); s == nil {
-			return nil
-		}
-		f.Variants, f.Objects.Volumes = []string{aVolume}, []string{v.Name}
-	} else if s.Resource == evidence.Descriptors && fact.Unwitnessed(p, s) {
-		f.Variants = []string{unwitnessed}
+func openFiles(p *fact.View) []*evidence.Shortage {
+	return slices.DeleteFunc(shortages(p), func(s *evidence.Shortage) bool { return s.Resource != evidence.Descriptors })
+}
+
+func lacking(_ *fact.View, s *evidence.Shortage) bool { return s.Ended.IsZero() }
+
+// lackedAWhile does not wait for a lack that comes and goes.
+func lackedAWhile(p *fact.View, s *evidence.Shortage) diagnose.Holding {
+	if s.Since.IsZero() || s.Lasted(p.Time) < fact.SlowDevice {
+		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
 	}
-	f.Family, f.Objects.Limit, f.Objects.Dir = s.Resource, s.Limit, s.Dir
-	f.Objects.Process = &diagnose.Process{PID: s.PID, Comm: "kubelet"}
+	return diagnose.Is(true)
+}
+
+// noneSucceeds reports whether the kubelet has had no claims of a pod of this node unprepared since it lacks something, since the pod is at its
+// present stage, and lately: it has written its checkpoint then.
+func noneSucceeds(p *fact.View, s *evidence.Shortage) bool {
+	return fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
+		return c.Status == evidence.ClaimsSucceeded && c.Rose.After(s.Since)
+	}) == nil
+}
+
+// driversWork reports whether attempts do not fail before the kubelet comes to its checkpoint, where there may be room for that.
+func driversWork(p *fact.View, s *evidence.Shortage) bool {
+	return !fact.LittleRoom(s) || !slices.ContainsFunc(p.Node.Kubelet.ClaimCalls, func(of evidence.ClaimCall) bool {
+		return fact.Claimed(p, evidence.NodeUnprepare, of.Driver, func(c *evidence.ClaimCall) bool {
+			return c.Status != evidence.CallOK && c.Rose.After(s.Since)
+		}) != nil
+	}) && !slices.ContainsFunc(p.Claims, func(c evidence.Claim) bool {
+		return slices.ContainsFunc(c.Drivers, func(d evidence.ClaimDriver) bool { return d.Unregistered })
+	})
+}
+
+// attemptsFailFor answers whether the kubelet's attempts have failed since it lacks something. While its counts cannot be read, that is not known.
+// Of a short lack nothing is left open.
+func attemptsFailFor(p *fact.View, s *evidence.Shortage) diagnose.Holding {
+	fails := fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
+		return c.Status == evidence.ClaimsFailed && c.RoseBefore.After(p.UnchangedSince) && c.RoseBefore.After(s.Since)
+	}) != nil
+	if !fails && p.Node.Kubelet.VolumeCallsError != "" && lackedAWhile(p, s).Yes() {
+		return diagnose.NotYet(diagnose.OpenUnread(p, evidence.ClaimCalls))
+	}
+	return diagnose.Is(fails)
+}
+
+func countsNothing(p *fact.View, s *evidence.Shortage) bool {
+	return p.Node.Kubelet.VolumeCallsRead.Before(s.Since)
+}
+
+// portSilentForLong answers whether the kubelet's port does not respond. One that responds has opened a file for that: each question has a
+// connection of its own.
+func portSilentForLong(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Node.Kubelet.SilentSince, fact.SlowDevice, diagnose.Slow)
+}
+
+// lackedForMinute waits for no lack that comes and goes. The first reading of the kubelet may be some rounds younger than the pod's stage.
+func lackedForMinute(p *fact.View, s *evidence.Shortage) diagnose.Holding {
+	lasted := s.Lasted(p.Time)
+	if !s.Since.IsZero() && lasted >= fact.UnknownAfter {
+		return diagnose.Is(true)
+	}
+	long := max(0, min(2*fact.UnknownAfter-p.Time.Sub(p.UnchangedSince), fact.UnknownAfter-lasted))
+	if s.Since.IsZero() || !s.Until.IsZero() || lasted < fact.SlowDevice {
+		long = 0
+	}
+	return diagnose.NotYet(diagnose.Waits(p.Time, long, diagnose.Slow))
+}
+
+func minuteOverdue(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Deadline, fact.UnknownAfter, diagnose.Slow)
+}
+
+func minuteUnchanged(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.UnchangedSince, fact.UnknownAfter, diagnose.Slow)
+}
+
+func tellLack(p *fact.View, s *evidence.Shortage) diagnose.Finding {
+	f := diagnose.Finding{Family: s.Resource, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+		Limit: s.Limit, Dir: s.Dir, Process: &diagnose.Process{PID: s.PID, Comm: "kubelet"},
+	}}
 	if k := p.Node.Kubelet.Process; k != nil && k.PID == s.PID {
 		f.Objects.Process.Comm = k.Comm // of a program that contains it, as of K3s
 	}
-	return []diagnose.Finding{f}
+	return f
 }
 
-// checkpointUncounted reports whether the kubelet lacks what it needs to write its checkpoint for a pod, and its counts of attempts could not be
-// read.
-func checkpointUncounted(p *fact.View) bool {
-	return p.Node.Kubelet.VolumeCallsError != "" && !p.ContainersEnded() && len(fact.AppTasks(p)) == 0 &&
-		slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return fact.Lacks(p, &s) })
+func tellUnwitnessed(p *fact.View, s *evidence.Shortage) diagnose.Finding {
+	f := tellLack(p, s)
+	f.Variants = []string{unwitnessed}
+	return f
 }
 
-// unmountFails returns what the kubelet lacks to tear a volume of the pod down, and the first such volume. Attempts failed since the lack began and
-// since the pod reached its present stage. A full disk does not keep it from that, and a CSI driver's own error is not from a lack of open files.
-func unmountFails(p *fact.View) (*evidence.Shortage, *evidence.Volume) {
-	for i := range p.Node.Kubelet.Shortages {
-		s := &p.Node.Kubelet.Shortages[i]
-		if !fact.Lacks(p, s) || !s.KeepsVolumes() {
-			continue
+// A lackAndVolume is what the kubelet lacks or has lacked lately, and a volume of the pod; nil for a pod of which none is left.
+type lackAndVolume struct {
+	lack   *evidence.Shortage
+	volume *evidence.Volume
+}
+
+// Named says which volume it is, and what the kubelet lacks.
+func (t lackAndVolume) Named(*fact.View) string {
+	if t.volume == nil {
+		return fmt.Sprintf("no volume, and the kubelet's resource %s", t.lack.Resource)
+	}
+	return fmt.Sprintf("volume %.63q, and the kubelet's resource %s", t.volume.Name, t.lack.Resource)
+}
+
+func volumesOfLacks(p *fact.View) (out []lackAndVolume) {
+	for _, s := range shortages(p) {
+		for i := range p.Volumes {
+			out = append(out, lackAndVolume{s, &p.Volumes[i]})
 		}
-		for j := range p.Volumes {
-			v := &p.Volumes[j]
-			failed := fact.FailedUnmountAfter(p, v, fact.Latest(p.UnchangedSince, s.Since)) != nil
-			if failed && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
-				return s, v
-			}
+		if len(p.Volumes) == 0 {
+			out = append(out, lackAndVolume{s, nil})
 		}
 	}
-	return nil, nil
+	return out
 }
 
-// unwitnessedSoon returns for how much longer the kubelet must have no file to open, and not respond, for Unwitnessed; 0 when it has a file or
-// responds. The first reading of the kubelet may be some rounds younger than the pod's stage.
-func unwitnessedSoon(p *fact.View) time.Duration {
-	k := &p.Node.Kubelet
-	for i := range k.Shortages {
-		s := &k.Shortages[i]
-		if !k.SilentSince.IsZero() && s.Resource == evidence.Descriptors && fact.Lacks(p, s) && s.Until.IsZero() && k.VolumeCallsRead.Before(s.Since) {
-			return max(0, min(2*fact.UnknownAfter-p.Time.Sub(p.UnchangedSince), fact.UnknownAfter-s.Lasted(p.Time)))
-		}
+func keepsVolumes(_ *fact.View, t lackAndVolume) bool { return t.lack.KeepsVolumes() }
+
+func lackingVolume(p *fact.View, t lackAndVolume) diagnose.Holding {
+	switch long := triesAgain(p); {
+	case t.lack.Ended.IsZero() || long == 0:
+		return diagnose.Is(t.lack.Ended.IsZero())
+	case t.volume != nil && t.volume != &p.Volumes[0]:
+		return diagnose.NotYet(diagnose.Open{}) // the first one says until when
+	default:
+		return diagnose.NotYet(diagnose.Waits(p.Time, long, diagnose.Next))
 	}
-	return 0
+}
+
+func lackedVolumeForLong(p *fact.View, t lackAndVolume) diagnose.Holding {
+	return lackedAWhile(p, t.lack)
+}
+
+// unmountFails answers whether attempts at a volume failed since the lack began and since the pod reached its present stage. After the lack, those
+// before tell nothing.
+func unmountFails(p *fact.View, t lackAndVolume) diagnose.Holding {
+	if !t.lack.Ended.IsZero() {
+		return diagnose.NotYet(diagnose.Open{})
+	}
+	return diagnose.Is(t.volume != nil && fact.FailedUnmountAfter(p, t.volume, fact.Latest(p.UnchangedSince, t.lack.Since)) != nil)
+}
+
+func checkpointWorks(p *fact.View) bool { return fact.CheckpointFails(p) == nil }
+
+func tellVolume(p *fact.View, t lackAndVolume) diagnose.Finding {
+	f := tellLack(p, t.lack)
+	if f.Variants = []string{aVolume}; t.volume != nil {
+		f.Objects.Volumes = []string{t.volume.Name}
+	}
+	return f
 }
 
 // triesAgain returns within what time a kubelet that lacked until lately what it needs to tear volumes down tries again; 0 for another kubelet. That
@@ -246,11 +387,14 @@ func triesAgain(p *fact.View) time.Duration {
 	return max(0, fact.VolumeRetry-p.Time.Sub(k.LackedUntil))
 }
 
-// answersWithError reports whether a CSI driver has responded with an error since the kubelet lacks something and since the pod reached its present
-// stage. The kubelet then had an open file for the connection, which it makes for each call.
-func answersWithError(p *fact.View, s *evidence.Shortage, driver string) bool {
-	return driver != "" && slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
-		return c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Failed() && c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut &&
-			c.Rose.After(fact.Latest(p.UnchangedSince, s.Since))
+// noErrorOfDriver reports whether the volume's CSI driver has not responded with an error since the kubelet lacks open files and since the pod
+// reached its present stage. The kubelet then had an open file for the connection, which it makes for each call.
+func noErrorOfDriver(p *fact.View, t lackAndVolume) bool {
+	if t.volume == nil || t.volume.Driver == "" || t.lack.Resource != evidence.Descriptors {
+		return true
+	}
+	return !slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
+		return c.Method == evidence.NodeUnpublish && c.Driver == t.volume.Driver && c.Failed() &&
+			c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut && c.Rose.After(fact.Latest(p.UnchangedSince, t.lack.Since))
 	})
 }

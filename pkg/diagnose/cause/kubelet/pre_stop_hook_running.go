@@ -24,10 +24,8 @@ const leastBeyond = 2 * time.Second
 // (executePreStopHook and minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime/kuberuntime_container.go). A hook that sleeps or sends an HTTP
 // request has no process on the node: the kubelet does it itself (pkg/kubelet/lifecycle/handlers.go).
 var PreStopHookRunning = &diagnose.Rule{
-	Cause:  "PreStopHookRunning",
-	When:   diagnose.InGrace,
-	Needs:  fact.SignalSources,
-	Partly: []evidence.Source{evidence.Requests},
+	Cause: "PreStopHookRunning",
+	When:  diagnose.InGrace,
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a preStop hook uses up the grace period",
@@ -89,31 +87,6 @@ var PreStopHookRunning = &diagnose.Rule{
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
 			"If the hook has not ended by then, the kubelet continues without it and leaves the program two seconds. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
-		Evidence: []string{
-			"Inside the grace period: the hook has run for a tenth of it, but for five minutes at least and fifteen at most.",
-			"When the pod is gone: SIGKILL ended the container (exit code 137) a second or more after the hook had run for the grace " +
-				"period. Or the container ended by itself when the hook had.",
-			"For sleep and httpGet it is two seconds or more, counted from the deletion. It is one second where the sleep is shorter " +
-				"than the grace period.",
-			"exec: after the deletion request, a process was started in the container, by its shim and not by another process of the " +
-				"container. It has the name in the specification, or any name if that is a shell.",
-			"exec: it only sleeps if the specification has nothing but sleep(1), or if the process is sleep. " +
-				"Or if it is a shell whose only subprocess is a sleep that has run for half of its time.",
-			"exec: it was the only such process, and had no terminal, unlike one of kubectl exec -t.",
-			"exec, when the pod is gone: it was seen within six seconds of the container's end. On a node that reports pressure, " +
-				"nothing of it was ready to run (state R).",
-			"sleep: the sleep in the specification leaves two seconds of the grace period, or less.",
-			"httpGet: in the first half of the grace period, the kubelet had a connection to the port in the specification without any " +
-				"response. When the pod is gone: also two seconds or less before the deadline, and within six seconds of the " +
-				"container's " +
-				"end.",
-			"It is inferred for a shell that may have executed another program in its place, for sleep (a kubelet before 1.30 may not " +
-				"know it), and for httpGet (another pod's hook or probe may name this pod's address).",
-			"httpGet is not reported for pods in the network of the node, or once a response or a TLS handshake has begun. Nor if a " +
-				"probe of the pod has a timeout of five seconds or more, or a container with an httpGet preStop hook was restarted.",
-			"When the pod is gone, exec and httpGet are not reported if an app container without a hook took as long: a hook may wait " +
-				"for it.",
-		},
 		Remedy: "{calm}{ask}" +
 			"{end}Before the next deletion, {shorten}{suffices}.",
 		Danger: "{killed}.{ending} A shorter grace period or a force delete makes that worse.",
@@ -136,31 +109,240 @@ var PreStopHookRunning = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *fact.View) diagnose.Result {
-		var out []diagnose.Finding
+	By: diagnose.Ways{
+		diagnose.By[*evidence.Container]{
+			Title: "A program (exec), inside the grace period", From: containers, Of: containersWith(preStopProgram),
+			Facts: slices.Concat(insideGrace, seenHook, []diagnose.Fact[*evidence.Container]{
+				{Says: "The hook" + hasRunForLong, Is: hookLasts, From: hookSources},
+			}),
+			Tell: diagnose.Each(tellProgram),
+		},
+		diagnose.By[*evidence.Container]{
+			Title: "A program (exec), when the pod is gone", From: containers, Of: containersWith(preStopProgram),
+			Facts: slices.Concat(outlasted, seenHook, []diagnose.Fact[*evidence.Container]{
+				{Says: "SIGKILL ended the container (exit code 137) a second or more after the hook had run for the grace period. " +
+					"Or the container ended by itself when the hook had.", Is: diagnose.If(outlivedHook), From: hookSources},
+				{Says: "It ended no more than eleven seconds after that.", Is: diagnose.If(soonAfterHook), From: hookSources},
+				{Says: "The hook was seen within six seconds of the container's end.", Is: diagnose.If(lastReadAtEnd)},
+				{Says: "If the container ended by itself, the hook was seen two seconds or less before the deadline.", Is: diagnose.If(killedOrReadAtDeadline)},
+				{Says: "On a node that reports pressure, nothing of the hook was ready to run (state R).", Is: diagnose.If(awaitsNoTurn), From: hookSources},
+				noneTookAsLong,
+			}),
+			Tell: diagnose.Each(tellProgram),
+		},
+		diagnose.By[*evidence.Container]{
+			Title: "A sleep, inside the grace period", From: containers, Of: containersWith(preStopSleep),
+			Facts: slices.Concat(insideGrace, []diagnose.Fact[*evidence.Container]{
+				delivered,
+				{Says: "The sleep in the specification is not over.", Is: diagnose.If(sleepGoesOn)},
+				{Says: "It" + hasRunForLong + " It began with the deletion request.", Is: sleepLasts},
+				{Says: "It is inferred: a kubelet before 1.30 may not know such hooks."},
+			}),
+			Tell: diagnose.Each(tellSleep),
+		},
+		diagnose.By[*evidence.Container]{
+			Title: "A sleep, when the pod is gone", From: containers, Of: containersWith(preStopSleep),
+			Facts: slices.Concat(outlasted, []diagnose.Fact[*evidence.Container]{
+				signalKnown, delivered,
+				{Says: "The sleep in the specification leaves two seconds of the grace period, or less.", Is: diagnose.If(leavesLittle)},
+				{Says: "If the sleep is shorter than the grace period, SIGKILL ended the container (exit code 137).", Is: diagnose.If(killedOrNoneLeft)},
+				{Says: "SIGKILL ended it two seconds or more after the grace period, counted from the deletion request. " +
+					"It is one second where the sleep is shorter than that. Or the container ended by itself at that time.", Is: diagnose.If(outlivedSleep)},
+				soonAfterGrace,
+				{Says: "It is inferred: a kubelet before 1.30 may not know such hooks."},
+			}),
+			Tell: diagnose.Each(tellSleep),
+		},
+		diagnose.By[*evidence.Container]{
+			Title: "A request (httpGet), inside the grace period", From: containers, Of: containersWith(preStopPort),
+			Facts: slices.Concat(insideGrace, unanswered, []diagnose.Fact[*evidence.Container]{
+				{Says: "The hook" + hasRunForLong, Is: requestLasts, Partly: requestSources},
+			}),
+			Tell: diagnose.Each(tellRequest),
+		},
+		diagnose.By[*evidence.Container]{
+			Title: "A request (httpGet), when the pod is gone", From: containers, Of: containersWith(preStopPort),
+			Facts: slices.Concat(outlasted, unanswered, []diagnose.Fact[*evidence.Container]{
+				{Says: "It had been there for five seconds or more.", Is: diagnose.If(slowerThanProbes), Partly: requestSources},
+				{Says: "It was also there two seconds or less before the deadline.", Pod: diagnose.IfPod(untilEnd)},
+				{Says: "It was there within six seconds of the container's end.", Is: diagnose.If(lastReadAtEnd)},
+				{Says: "SIGKILL ended the container (exit code 137) two seconds or more after the grace period, counted from the deletion request. " +
+					"Or the container ended by itself at that time.", Is: diagnose.If(outlivedRequest)},
+				soonAfterGrace, noneTookAsLong,
+			}),
+			Tell: diagnose.Each(tellRequest),
+		},
+	},
+}
+
+const hasRunForLong = " has run for a tenth of the grace period, but for five minutes at least and fifteen at most."
+
+var (
+	containers     = []evidence.Source{evidence.Containers}
+	hookSources    = []evidence.Source{evidence.Processes, evidence.Suspects}
+	requestSources = []evidence.Source{evidence.Requests}
+)
+
+// insideGrace are the facts about a hook of any kind that runs inside the grace period.
+var insideGrace = []diagnose.Fact[*evidence.Container]{
+	{Says: "The pod is not gone.", Pod: diagnose.IfPod(there)},
+	{Says: "The container runs.", Is: diagnose.If(runs)},
+	{Says: "No other app container without a preStop hook runs: the hook may wait for that.", Is: diagnose.If(othersRest)},
+	{Says: "It is known when SIGKILL comes: nodeagent has seen the first deletion, or the grace period is that of the specification.",
+		Pod: diagnose.IfPod(deadlineSure)},
+}
+
+// outlasted are those when the pod is gone.
+var outlasted = []diagnose.Fact[*evidence.Container]{
+	{Says: "The pod is gone.", Pod: diagnose.IfPod(gone)},
+	{Says: "The container was seen in the second half of the grace period, or in its last twenty seconds. " +
+		"It ended at the deadline or up to a minute later, and not for lack of memory.", Is: diagnose.If(endedAtDeadline)},
+}
+
+// seenHook are those about the process of a hook.
+var seenHook = []diagnose.Fact[*evidence.Container]{
+	{
+		Says: "After the deletion request, a process was started in the container, by its shim and not by another process of the " +
+			"container. It has the name in the specification, or any name if that is a shell.",
+		Is: diagnose.If(hookSeen), From: hookSources,
+	},
+	{Says: "It was the only such process, and had no terminal, unlike one of kubectl exec -t."},
+	{Says: "It only sleeps if the specification has nothing but sleep(1), or if the process is sleep. " +
+		"Or if it is a shell whose only subprocess is a sleep that has run for half of its time."},
+	{Says: "It is inferred for a shell, which may have executed another program in its place."},
+}
+
+// unanswered are those about the kubelet's request to a port of the pod that is a hook and has had no response. Of two simultaneous requests one may
+// have taken the other's connection, and its own stays open unused.
+var unanswered = []diagnose.Fact[*evidence.Container]{
+	signalKnown, delivered,
+	{
+		Says: "The kubelet has a connection to the port in the specification over which nothing has come back. " +
+			"A begun response or a TLS handshake is a response.",
+		Is: diagnose.If(requestSeen), Partly: requestSources,
+	},
+	{Says: "It has as many of them as containers of the pod have such a hook for the same port, also containers that have ended.",
+		Is: diagnose.If(oneForEachHook), Partly: requestSources},
+	{Says: "The connection was there in the first half of the grace period.", Is: diagnose.If(inFirstHalf), Partly: requestSources},
+	{Says: "It is inferred: another pod's hook or probe may name this pod's address."},
+	{Says: "Such hooks are looked for if the pod has a network of its own. No probe of it may have a timeout of five seconds or more. " +
+		"A container with an httpGet preStop hook must not have been restarted."},
+}
+
+// Facts that several kinds of hooks have.
+var (
+	signalKnown    = diagnose.Fact[*evidence.Container]{Says: "The container's stop signal is known.", Is: diagnose.If(hasSignal)}
+	noneTookAsLong = diagnose.Fact[*evidence.Container]{
+		Says: "No other app container without a preStop hook took as long: the hook may wait for it.", Is: diagnose.If(othersEnded),
+	}
+	delivered = diagnose.Fact[*evidence.Container]{
+		Says: "Nothing is seen that keeps the kubelet from stopping the pod.",
+		Pod:  diagnose.IfPod(likely), From: []evidence.Source{evidence.Processes},
+	}
+	soonAfterGrace = diagnose.Fact[*evidence.Container]{
+		Says: "The container ended no more than eleven seconds after the grace period.", Is: diagnose.If(soonAfterDeletion),
+	}
+)
+
+// containersWith lists the containers of a pod that have a hook of a kind.
+func containersWith(hook func(*evidence.Container) bool) func(*fact.View) []*evidence.Container {
+	return func(p *fact.View) (out []*evidence.Container) {
 		for i := range p.Containers {
-			c := &p.Containers[i]
-			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
-				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()), Deadline: p.Kill.At, Latest: p.Kill.Latest,
-				Requested: p.DeletionRequested,
-			}}
-			found := false
-			switch {
-			case !p.Gone:
-				found = c.State == evidence.StateRunning && !othersRun(p, c) && runsForLong(p, c, &f)
-			case fact.EndedAtDeadline(p, c) && fact.Grace(p) >= fact.LeastStill:
-				f.Objects.Ended, f.Variants = c.Exit.At, []string{diagnose.Gone}
-				if !fact.KilledAtDeadline(p, c) {
-					f.Variants = append(f.Variants, endedBySignal)
-				}
-				found = executed(p, c, &f) || slept(p, c, &f) || requested(p, c, &f)
-			}
-			if found {
-				out = append(out, f)
+			if c := &p.Containers[i]; hook(c) {
+				out = append(out, c)
 			}
 		}
-		return diagnose.Found(out...)
-	},
+		return out
+	}
+}
+
+func preStopProgram(c *evidence.Container) bool { return c.PreStopProgram != "" }
+
+func preStopSleep(c *evidence.Container) bool { return c.PreStopSleep > 0 }
+
+func preStopPort(c *evidence.Container) bool { return c.PreStopPort != 0 }
+
+func there(p *fact.View) bool { return !p.Gone }
+
+func gone(p *fact.View) bool { return p.Gone }
+
+// deadlineSure reports whether SIGKILL may not come sooner.
+func deadlineSure(p *fact.View) bool { return !p.DeadlineUnsure }
+
+func likely(p *fact.View) bool { return p.Delivery.Likely }
+
+func runs(_ *fact.View, c *evidence.Container) bool { return c.State == evidence.StateRunning }
+
+func hasSignal(_ *fact.View, c *evidence.Container) bool { return c.StopSignal != 0 }
+
+func endedAtDeadline(p *fact.View, c *evidence.Container) bool { return fact.EndedAtDeadline(p, c) }
+
+func hookSeen(p *fact.View, c *evidence.Container) bool {
+	hook, _ := fact.PreStopHook(p, c)
+	return hook != nil
+}
+
+func hookLasts(p *fact.View, c *evidence.Container) diagnose.Holding {
+	if hook, _ := fact.PreStopHook(p, c); hook != nil {
+		return diagnose.Lasted(p, hook.Probe.Started, long(p), diagnose.Slow)
+	}
+	return diagnose.Is(false)
+}
+
+func sleepGoesOn(p *fact.View, c *evidence.Container) bool {
+	_, over := fact.HookOver(p, c)
+	return !over
+}
+
+func sleepLasts(p *fact.View, _ *evidence.Container) diagnose.Holding {
+	return diagnose.Lasted(p, p.DeletionRequested, long(p), diagnose.Slow)
+}
+
+func requestLasts(p *fact.View, c *evidence.Container) diagnose.Holding {
+	if r := preStopRequest(p, c); r != nil {
+		return diagnose.Lasted(p, r.Since, max(long(p), fact.ProbeTimeout), diagnose.Slow)
+	}
+	return diagnose.Is(false)
+}
+
+func tellProgram(p *fact.View, c *evidence.Container) diagnose.Finding {
+	f := tellHook(p, c)
+	hook, byName := fact.PreStopHook(p, c)
+	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
+	if byName {
+		f.Confidence = diagnose.Proved
+	}
+	if fact.OnlySleeps(p, c, hook) {
+		f.Variants = append(f.Variants, onlySleeps)
+	}
+	return f
+}
+
+func tellSleep(p *fact.View, c *evidence.Container) diagnose.Finding {
+	f := tellHook(p, c)
+	f.Family, f.Objects.Since, f.Objects.SleepSeconds = sleeps, p.DeletionRequested, c.PreStopSleep
+	return f
+}
+
+func tellRequest(p *fact.View, c *evidence.Container) diagnose.Finding {
+	f, r := tellHook(p, c), preStopRequest(p, c)
+	f.Family, f.Objects.Since, f.Objects.Port = requests, r.Since, r.Port
+	return f
+}
+
+// tellHook returns what is told of a hook of any kind.
+func tellHook(p *fact.View, c *evidence.Container) diagnose.Finding {
+	f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+		Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()), Deadline: p.Kill.At, Latest: p.Kill.Latest,
+		Requested: p.DeletionRequested,
+	}}
+	if p.Gone {
+		f.Objects.Ended, f.Variants = c.Exit.At, []string{diagnose.Gone}
+		if !fact.KilledAtDeadline(p, c) {
+			f.Variants = append(f.Variants, endedBySignal)
+		}
+	}
+	return f
 }
 
 // sleeps and requests are the families of hooks that the kubelet runs itself. onlySleeps is the variant of a program that does
@@ -187,85 +369,70 @@ func long(p *fact.View) time.Duration {
 	return min(max(fact.Grace(p)/longPart, leastLong), mostLong)
 }
 
-// runsForLong reports whether a hook of any kind has run for long, and completes the finding.
-func runsForLong(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
-	if p.DeadlineUnsure {
-		return false // SIGKILL may come sooner
-	}
-	if hook, byName := fact.PreStopHook(p, c); hook != nil {
-		aboutExec(p, c, hook, byName, f)
-	} else if _, over := fact.HookOver(p, c); c.PreStopSleep > 0 && !over && p.Delivery.Likely {
-		aboutSleep(p, c, f)
-	} else if r := preStopRequest(p, c); r != nil {
-		aboutRequest(r, f)
-	} else {
-		return false
-	}
-	return p.Time.Sub(f.Objects.Since) >= long(p)
-}
-
-func aboutExec(p *fact.View, c *evidence.Container, hook *evidence.Task, byName bool, f *diagnose.Finding) {
-	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
-	if byName {
-		f.Confidence = diagnose.Proved
-	}
-	if fact.OnlySleeps(p, c, hook) {
-		f.Variants = append(f.Variants, onlySleeps)
-	}
-}
-
-func aboutSleep(p *fact.View, c *evidence.Container, f *diagnose.Finding) {
-	f.Family, f.Objects.Since, f.Objects.SleepSeconds = sleeps, p.DeletionRequested, c.PreStopSleep
-}
-
-func aboutRequest(r *evidence.Request, f *diagnose.Finding) {
-	f.Family, f.Objects.Since, f.Objects.Port = requests, r.Since, r.Port
-}
-
-// executed reports whether a hook that executes a program has used up the grace period, and completes the finding.
-func executed(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
-	hook, byName := fact.PreStopHook(p, c)
-	// The kubelet counts from its request to start the hook, and the start takes a while. A hook that was seen running until the end has used up the
-	// grace period all the same. With hostPID the process may be what the hook has left.
-	least := leastStop
+// outlivedHook reports whether a container has outlived the grace period from when its hook began. The kubelet counts from its request to start the
+// hook, and the start takes a while. A hook that was seen running until the end has used up the grace period all the same. With hostPID the process
+// may be what the hook has left.
+func outlivedHook(p *fact.View, c *evidence.Container) bool {
+	hook, _ := fact.PreStopHook(p, c)
 	if untilEnd(p) && !p.HostPID {
-		least = -time.Second
+		return hook != nil && outlived(p, c, hook.Probe.Started, -time.Second)
 	}
-	if hook == nil || !outlived(p, c, hook.Probe.Started, least) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) ||
-		!fact.KilledAtDeadline(p, c) && !untilEnd(p) || awaitsTurn(p, hook) {
-		return false
-	}
-	aboutExec(p, c, hook, byName, f)
-	return true
+	return hook != nil && outlived(p, c, hook.Probe.Started, leastStop)
 }
 
-// awaitsTurn reports whether a hook, or what it has started, is ready to run on a node that says that it is short of processors, memory or I/O: a sleep
-// that is over may wait for its turn to exit.
-func awaitsTurn(p *fact.View, hook *evidence.Task) bool {
-	return p.Node.Pressure != nil && p.Pressed && slices.ContainsFunc(append(fact.Below(p, hook), hook), func(t *evidence.Task) bool {
-		return t.State == evidence.Runnable
-	})
+func soonAfterHook(p *fact.View, c *evidence.Container) bool {
+	hook, _ := fact.PreStopHook(p, c)
+	return hook != nil && soonAfter(p, c, hook.Probe.Started)
 }
 
-// slept is the same for a hook that sleeps.
-func slept(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
-	// A sleep that leaves the program some of its two seconds makes it end that much earlier.
-	left := fact.Grace(p) - time.Duration(c.PreStopSleep)*time.Second
-	if !preStopSleeps(p, c) || left > 0 && !fact.KilledAtDeadline(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
-		return false
-	}
-	aboutSleep(p, c, f)
-	return true
+func soonAfterDeletion(p *fact.View, c *evidence.Container) bool {
+	return soonAfter(p, c, p.DeletionRequested)
 }
 
-// requested is the same for a hook that sends an HTTP request to a port of the pod.
-func requested(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
-	r := preStopRequest(p, c)
-	if r == nil || !untilEnd(p) || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
-		return false
+func soonAfter(p *fact.View, c *evidence.Container, began time.Time) bool {
+	return c.Exit != nil && beyond(p, c, began) <= leastStop+fact.KillLatency
+}
+
+func lastReadAtEnd(p *fact.View, c *evidence.Container) bool {
+	return c.Exit != nil && c.Exit.At.Sub(p.Time) <= seenAtEnd
+}
+
+func killedOrReadAtDeadline(p *fact.View, c *evidence.Container) bool {
+	return fact.KilledAtDeadline(p, c) || untilEnd(p)
+}
+
+// awaitsNoTurn reports whether no hook, nor what it has started, is ready to run on a node that says that it is short of processors, memory or I/O: a
+// sleep that is over may wait for its turn to exit.
+func awaitsNoTurn(p *fact.View, c *evidence.Container) bool {
+	hook, _ := fact.PreStopHook(p, c)
+	if hook == nil || p.Node.Pressure == nil || !p.Pressed {
+		return true
 	}
-	aboutRequest(r, f)
-	return true
+	return !slices.ContainsFunc(append(fact.Below(p, hook), hook), func(t *evidence.Task) bool { return t.State == evidence.Runnable })
+}
+
+// leavesLittle reports whether a sleep of the kubelet leaves its program no more than the minimum. The kubelet does nothing else during the sleep,
+// and ends it with the grace period. A kubelet before 1.30 may not know such hooks.
+func leavesLittle(p *fact.View, c *evidence.Container) bool {
+	return int64((fact.Grace(p)-fact.MinimumGrace)/time.Second) <= c.PreStopSleep
+}
+
+func killedOrNoneLeft(p *fact.View, c *evidence.Container) bool {
+	return leftBySleep(p, c) <= 0 || fact.KilledAtDeadline(p, c)
+}
+
+// outlivedSleep counts from the deletion on. A sleep that leaves the program some of its two seconds makes it end that much earlier.
+func outlivedSleep(p *fact.View, c *evidence.Container) bool {
+	return outlived(p, c, p.DeletionRequested, leastBeyond-min(max(leftBySleep(p, c), 0), leastStop))
+}
+
+// leftBySleep returns what a sleep leaves of the grace period.
+func leftBySleep(p *fact.View, c *evidence.Container) time.Duration {
+	return fact.Grace(p) - time.Duration(c.PreStopSleep)*time.Second
+}
+
+func outlivedRequest(p *fact.View, c *evidence.Container) bool {
+	return outlived(p, c, p.DeletionRequested, leastBeyond)
 }
 
 // outlived reports whether a container has outlived the grace period that began at a time, by at least the given time. A container that ended by its
@@ -274,66 +441,60 @@ func outlived(p *fact.View, c *evidence.Container, began time.Time, least time.D
 	if !fact.KilledAtDeadline(p, c) {
 		least = -time.Second
 	}
-	beyond := c.Exit.At.Sub(began) - fact.Grace(p)
-	return beyond >= least && beyond <= leastStop+fact.KillLatency
+	return c.Exit != nil && beyond(p, c, began) >= least
 }
 
-// othersTook reports whether a container without a hook was there until the deadline too. The hook may wait for that container, as those of proxies
+// beyond returns for how long a container has outlived the grace period that began at a time.
+func beyond(p *fact.View, c *evidence.Container, began time.Time) time.Duration {
+	return c.Exit.At.Sub(began) - fact.Grace(p)
+}
+
+// othersEnded reports whether no container without a hook was there until the deadline too. The hook may wait for that container, as those of proxies
 // do.
-func othersTook(p *fact.View, c *evidence.Container) bool {
-	for i := range p.Containers {
-		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && fact.EndedAtDeadline(p, o) {
-			return true
-		}
-	}
-	return false
+func othersEnded(p *fact.View, c *evidence.Container) bool {
+	return !slices.ContainsFunc(othersWithoutHook(p, c), func(o *evidence.Container) bool { return fact.EndedAtDeadline(p, o) })
 }
 
-// othersRun is the same inside the grace period.
-func othersRun(p *fact.View, c *evidence.Container) bool {
-	for i := range p.Containers {
-		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && o.State == evidence.StateRunning {
-			return true
-		}
-	}
-	return false
+// othersRest is the same inside the grace period.
+func othersRest(p *fact.View, c *evidence.Container) bool {
+	return !slices.ContainsFunc(othersWithoutHook(p, c), func(o *evidence.Container) bool { return o.State == evidence.StateRunning })
+}
+
+func othersWithoutHook(p *fact.View, c *evidence.Container) []*evidence.Container {
+	return containersWith(func(o *evidence.Container) bool { return o != c && o.Kind == evidence.App && !o.PreStop })(p)
 }
 
 // untilEnd reports whether a reading was made just before the kubelet continues without the preStop hook.
 func untilEnd(p *fact.View) bool { return p.Deadline.Sub(p.Time) <= fact.MinimumGrace }
 
-// preStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that leaves its program no more than the minimum. The
-// kubelet does nothing else during the sleep, and ends it with the grace period. A kubelet before 1.30 may not know such hooks.
-func preStopSleeps(p *fact.View, c *evidence.Container) bool {
-	return c.PreStopSleep > 0 && c.StopSignal != 0 && p.Delivery.Likely && int64((fact.Grace(p)-fact.MinimumGrace)/time.Second) <= c.PreStopSleep
-}
+func requestSeen(p *fact.View, c *evidence.Container) bool { return preStopRequest(p, c) != nil }
 
-// preStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a container and has had no response; nil when none is
-// known. It was there in the first half of the grace period. If several hooks request the same port, as many requests must be there, also of
-// containers that have ended: of two simultaneous requests one may have taken the other's connection, and its own stays open unused.
-func preStopRequest(p *fact.View, c *evidence.Container) *evidence.Request {
-	if c.PreStopPort == 0 || c.StopSignal == 0 || !p.Delivery.Likely {
-		return nil
-	}
-	var last *evidence.Request
+func oneForEachHook(p *fact.View, c *evidence.Container) bool {
 	asked := 0
 	for i := range p.Requests {
-		r := &p.Requests[i]
-		if r.Port != c.PreStopPort {
-			continue
+		if p.Requests[i].Port == c.PreStopPort {
+			asked++
 		}
-		asked++
-		if last == nil || r.Since.After(last.Since) {
+	}
+	return asked >= len(containersWith(func(o *evidence.Container) bool { return o.PreStopPort == c.PreStopPort })(p))
+}
+
+func inFirstHalf(p *fact.View, c *evidence.Container) bool {
+	r := preStopRequest(p, c)
+	return r != nil && r.Since.Sub(p.DeletionRequested) <= fact.Grace(p)/2
+}
+
+func slowerThanProbes(p *fact.View, c *evidence.Container) bool {
+	r := preStopRequest(p, c)
+	return r != nil && p.Time.Sub(r.Since) >= fact.ProbeTimeout
+}
+
+// preStopRequest returns the kubelet's last request to the port of a container's preStop hook that has had no response; nil for none.
+func preStopRequest(p *fact.View, c *evidence.Container) (last *evidence.Request) {
+	for i := range p.Requests {
+		if r := &p.Requests[i]; r.Port == c.PreStopPort && (last == nil || r.Since.After(last.Since)) {
 			last = r
 		}
-	}
-	for i := range p.Containers {
-		if o := &p.Containers[i]; o.PreStopPort == c.PreStopPort {
-			asked--
-		}
-	}
-	if last == nil || asked < 0 || p.Time.Sub(last.Since) < fact.ProbeTimeout || last.Since.Sub(p.DeletionRequested) > fact.Grace(p)/2 {
-		return nil
 	}
 	return last
 }
