@@ -53,12 +53,34 @@ func Lasted(p *fact.View, since time.Time, long time.Duration, why Why) Holding 
 	if since.IsZero() || p.Time.Sub(since) >= long {
 		return Is(!since.IsZero())
 	}
-	return NotYet(Waits(since, long, why))
+	return timed(Waits(since, long, why))
 }
 
-// LastedFor is Lasted for what is known by its age, such as Task.Unchanged: one of 0 has been seen in this reading only.
-func LastedFor(p *fact.View, age, long time.Duration, why Why) Holding {
-	return Lasted(p, p.Time.Add(-age), long, why)
+// timed returns the Holding of what has not lasted for long enough.
+func timed(o Open) Holding {
+	o.Timed = true
+	return NotYet(o)
+}
+
+// LastedOnNode is Lasted for what readings of the node show: they are older than those of the pod.
+func LastedOnNode(p *fact.View, since time.Time, long time.Duration, why Why) Holding {
+	if since.IsZero() || fact.OfNode(p, since) >= long {
+		return Is(!since.IsZero())
+	}
+	return timed(Waits(since, long, why))
+}
+
+// Still returns the Holding of a task that must not have run for so long. One that has run in the last three seconds may do so again and again:
+// nothing is waited for then.
+func Still(p *fact.View, t *evidence.Task, long time.Duration) Holding {
+	still := t.Unchanged(p.Time)
+	switch {
+	case still >= long:
+		return Is(true)
+	case still < min(long, fact.LeastStill):
+		return timed(Seen(p, Slow)).KnownAt(p.Time.Add(long - still))
+	}
+	return timed(Waits(t.UnchangedSince, long, Slow))
 }
 
 // Or returns the Holding of one thing or another: yes if one of them is, else the first that is not decided, else no.
@@ -75,11 +97,21 @@ func Or(holdings ...Holding) Holding {
 	return out
 }
 
-// Yes, No and Decided report what a Holding is. A fact may ask them of another one.
+// Yes reports whether it is so. A fact may ask it of another one.
 func (h Holding) Yes() bool { return h.answer == yes }
 
 // No reports whether it is not so.
 func (h Holding) No() bool { return h.answer == no }
+
+// Unawaited returns a Holding that is not yet so as one that is not waited for: of what comes and goes, or may be of another pod.
+func (h Holding) Unawaited(p *fact.View) Holding {
+	if h.answer != notYet {
+		return h
+	}
+	o := Seen(p, h.open.Why)
+	o.Timed = h.open.Timed
+	return NotYet(o).KnownAt(fact.Latest(h.open.Until, h.known))
+}
 
 // If makes a fact of a function that reports yes or no.
 func If[T any](is func(*fact.View, T) bool) func(*fact.View, T) Holding {
@@ -150,7 +182,8 @@ type By[T any] struct {
 	Facts []Fact[T]
 	// Alone is set where nothing is told of several candidates that are found. It is a line on the page.
 	Alone string
-	// Tell returns what is told of the candidates that are found. It leaves none out but those that another one stands for.
+	// Tell returns what is told of the candidates that are found. It leaves none out but those that another one stands for. It is nil for a way
+	// that only waits: for what decides whether the cause will be there.
 	Tell func(*fact.View, []T) []Finding
 }
 
@@ -173,6 +206,16 @@ func First[T any](tell func(*fact.View, T) Finding) func(*fact.View, []T) []Find
 // OfPod makes a Tell of a function about the pod.
 func OfPod(tell func(*fact.View) Finding) func(*fact.View, []ThePod) []Finding {
 	return func(p *fact.View, _ []ThePod) []Finding { return []Finding{tell(p)} }
+}
+
+// Met returns those of some candidates that meet all of some facts.
+func Met[T any](p *fact.View, candidates []T, facts []Fact[T]) (met []T) {
+	for _, t := range candidates {
+		if !slices.ContainsFunc(facts, func(f Fact[T]) bool { return !f.ask(p, t).Yes() }) {
+			met = append(met, t)
+		}
+	}
+	return met
 }
 
 // A Recognition is how a rule recognises its cause: By, or several in Ways.
@@ -244,7 +287,7 @@ next:
 			found = append(found, t)
 		}
 	}
-	if len(found) > 0 && (b.Alone == "" || len(found) == 1) {
+	if len(found) > 0 && b.Tell != nil && (b.Alone == "" || len(found) == 1) {
 		out.found = b.Tell(p, found)
 	}
 	return out
@@ -263,10 +306,12 @@ func (s *tally) add(p *fact.View, h Holding) bool {
 		return false
 	case h.answer == notYet:
 		s.open = append(slices.Clip(s.open), h.open)
-	case h.answer == notRead && h.source != "":
+	case h.answer == notRead && h.source != "" && fact.Missing(p, h.source):
 		s.unread = append(slices.Clip(s.unread), h.source)
-	case h.answer == notRead:
-		s.open = append(slices.Clip(s.open), Seen(p, Unread))
+	case h.answer == notRead: // what the source has shown does not tell
+		o := Seen(p, Unread)
+		o.By = string(h.source)
+		s.open = append(slices.Clip(s.open), o)
 	}
 	return true
 }

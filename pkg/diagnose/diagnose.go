@@ -27,19 +27,10 @@ type Rule struct {
 	Doc Doc
 	// Phases are those in which the cause can hold the pod up; none means any.
 	Phases []Phase
-	// Needs are the sources without which the rule cannot tell. When one is
-	// missing the rule is reported as unknown instead of being run.
-	Needs []evidence.Source
-	// Partly are sources of which the rule can use what was read. When one is missing, what
-	// the rule does not find is unknown, and what it finds is there.
-	Partly []evidence.Source
 	// When is the part of the termination in which the cause is looked for.
 	When When
 	// By is how the cause is recognised. What it finds counts in the rule's phases, and what it leaves open in any.
 	By Recognition
-	// Check looks for the cause. It may return one finding for each container. What it finds counts in the rule's phases, and
-	// what it leaves open in any.
-	Check func(*fact.View) Result
 	// Recurs returns within what time a cause that is there is seen again, of one that is not seen in each reading: containerd ends
 	// again, or a count of the kubelet's rises at its next try. It returns 0 when a reading would have shown it by now. since is when
 	// what shows it began anew: one that was found after that, and is not any more, has ended. nil is for a cause that each reading shows.
@@ -178,7 +169,17 @@ type Diagnosis struct {
 // NotLookedFor reports whether a cause could not be looked for, because a source was missing, or is open: a verdict of
 // before is neither confirmed nor refuted then.
 func (d *Diagnosis) NotLookedFor(cause string) bool {
-	return slices.ContainsFunc(d.Open, func(o Open) bool { return slices.Contains(o.Causes, cause) }) ||
+	return d.notLookedFor(cause, func(Open) bool { return true })
+}
+
+// Blind is NotLookedFor of a cause that has not been found since a time. What has begun to last after that is asked of Early: else a
+// verdict would stand for as long as anything moves.
+func (d *Diagnosis) Blind(cause string, since time.Time) bool {
+	return d.notLookedFor(cause, func(o Open) bool { return !o.Timed || !o.Since.After(since) })
+}
+
+func (d *Diagnosis) notLookedFor(cause string, counts func(Open) bool) bool {
+	return slices.ContainsFunc(d.Open, func(o Open) bool { return slices.Contains(o.Causes, cause) && counts(o) }) ||
 		slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
 }
 

@@ -13,8 +13,6 @@ type Doc struct {
 	Message string
 	// Meaning tells what the cause is.
 	Meaning string
-	// Evidence are the facts by which it is recognised, and told from what looks like it.
-	Evidence []string
 	// Seen are the facts that show it, with their values. One of which a value is missing is left out.
 	Seen []string
 	// Remedy is what is safe to do, safest first; Danger what to avoid and why.

@@ -11,6 +11,16 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
+// finds finds something in each pod, and answers recognises a cause by an answer.
+func finds(f diagnose.Finding) diagnose.Recognition { return answers(diagnose.Is(true), f) }
+
+func answers(h diagnose.Holding, f diagnose.Finding) diagnose.Recognition {
+	return diagnose.By[diagnose.ThePod]{
+		Facts: []diagnose.Fact[diagnose.ThePod]{{Pod: func(*fact.View) diagnose.Holding { return h }}},
+		Tell:  diagnose.OfPod(func(*fact.View) diagnose.Finding { return f }),
+	}
+}
+
 // A cause explains a symptom where it happens, not in another container.
 func TestExplainsWithinAContainer(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -24,11 +34,8 @@ func TestExplainsWithinAContainer(t *testing.T) {
 		"the pod, by the pod":     {"", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := func(container string) func(*fact.View) diagnose.Result {
-				return func(*fact.View) diagnose.Result { return diagnose.Found(diagnose.Finding{Container: container}) }
-			}
-			symptom := &diagnose.Rule{Cause: "Symptom", Check: in(tc.symptom)}
-			cause := &diagnose.Rule{Cause: "Cause", Check: in(tc.cause)}
+			symptom := &diagnose.Rule{Cause: "Symptom", By: finds(diagnose.Finding{Container: tc.symptom})}
+			cause := &diagnose.Rule{Cause: "Cause", By: finds(diagnose.Finding{Container: tc.cause})}
 			p := &evidence.Pod{Time: requested, Deadline: requested.Add(-1)}
 			for _, f := range diagnose.Run(p, diagnose.Table{{Rule: symptom}, {Rule: cause, Explains: []*diagnose.Rule{symptom}}}).Findings {
 				if want := tc.want && f.Cause == "Symptom"; f.Symptom != want {
@@ -97,32 +104,24 @@ func TestHolds(t *testing.T) {
 	p := &evidence.Pod{Time: requested.Add(late), Deadline: requested, UnchangedSince: requested, Phase: "Running"}
 	other := []diagnose.Phase{diagnose.Volumes}
 	for name, tc := range map[string]struct {
-		says          diagnose.Result
+		says          diagnose.Holding
 		phases        []diagnose.Phase
 		held, symptom bool
 		open          bool // the holder's own cause
 	}{
-		"it is not there":          {diagnose.Found(), nil, false, false, false},
-		"it is open":               {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Slow)), nil, true, false, true},
-		"it is open elsewhere":     {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Slow)), other, true, false, true},
-		"its time has come":        {diagnose.Undecided(diagnose.Waits(requested, late, diagnose.Slow)), nil, false, false, true},
-		"it is seen at the moment": {diagnose.Undecided(diagnose.Open{Since: p.Time, Until: p.Time, Why: diagnose.Slow}), nil, false, false, true},
-		"it moves":                 {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Moves)), nil, false, false, false},
-		"the next try tells":       {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Next)), nil, false, false, false},
-		"it is found":              {diagnose.Found(diagnose.Finding{}), nil, false, true, false},
-		"it is found elsewhere":    {diagnose.Found(diagnose.Finding{}), other, true, false, false},
+		"it is not there":          {diagnose.Is(false), nil, false, false, false},
+		"it is open":               {diagnose.NotYet(diagnose.Waits(requested, 2*late, diagnose.Slow)), nil, true, false, true},
+		"it is open elsewhere":     {diagnose.NotYet(diagnose.Waits(requested, 2*late, diagnose.Slow)), other, true, false, true},
+		"its time has come":        {diagnose.NotYet(diagnose.Waits(requested, late, diagnose.Slow)), nil, false, false, true},
+		"it is seen at the moment": {diagnose.NotYet(diagnose.Open{Since: p.Time, Until: p.Time, Why: diagnose.Slow}), nil, false, false, true},
+		"it moves":                 {diagnose.NotYet(diagnose.Waits(requested, 2*late, diagnose.Moves)), nil, false, false, false},
+		"the next try tells":       {diagnose.NotYet(diagnose.Waits(requested, 2*late, diagnose.Next)), nil, false, false, false},
+		"it is found":              {diagnose.Is(true), nil, false, true, false},
+		"it is found elsewhere":    {diagnose.Is(true), other, true, false, false},
 	} {
-		held := &diagnose.Rule{Cause: "Held", Check: func(*fact.View) diagnose.Result { return diagnose.Found(diagnose.Finding{Container: "main"}) }}
-		stopped := &diagnose.Rule{Cause: "Stopped", Check: func(*fact.View) diagnose.Result {
-			return diagnose.Found(diagnose.Finding{Container: "main", Family: diagnose.Stopped})
-		}}
-		holder := &diagnose.Rule{Cause: "Holder", Phases: tc.phases, Check: func(*fact.View) diagnose.Result {
-			r := tc.says
-			for i := range r.Found {
-				r.Found[i].Container = "main"
-			}
-			return r
-		}}
+		held := &diagnose.Rule{Cause: "Held", By: finds(diagnose.Finding{Container: "main"})}
+		stopped := &diagnose.Rule{Cause: "Stopped", By: finds(diagnose.Finding{Container: "main", Family: diagnose.Stopped})}
+		holder := &diagnose.Rule{Cause: "Holder", Phases: tc.phases, By: answers(tc.says, diagnose.Finding{Container: "main"})}
 		d := diagnose.Run(p, diagnose.Table{{Rule: held}, {Rule: stopped}, {Rule: holder, Holds: []*diagnose.Rule{held, stopped}}})
 		found := map[string]diagnose.Finding{}
 		for _, f := range d.Findings {

@@ -68,9 +68,6 @@ type Guarded struct {
 func Guard(rules []*Rule) map[string]*Guarded {
 	out := make(map[string]*Guarded)
 	for _, r := range rules {
-		if r.By == nil {
-			continue // TEMP
-		}
 		g := &Guarded{Recognition: r.By, Left: make(map[int]Recognition)}
 		for i := range r.By.facts() {
 			if less, ok := r.By.Without(i); ok {
@@ -116,13 +113,8 @@ func (b By[T]) silent(p *fact.View) bool {
 	if lacking(p, b.From) != "" {
 		return false
 	}
-	met := 0
-	for _, t := range b.candidates(p) {
-		if !slices.ContainsFunc(b.Facts, func(f Fact[T]) bool { h := f.ask(p, t); return h.answer != yes }) {
-			met++
-		}
-	}
-	return met > 0 && (b.Alone == "" || met == 1) && len(b.look(p).found) == 0
+	met := len(Met(p, b.candidates(p), b.Facts))
+	return b.Tell != nil && met > 0 && (b.Alone == "" || met == 1) && len(b.look(p).found) == 0
 }
 
 // Problems returns what is wrong with the form of a rule's facts.
@@ -147,9 +139,7 @@ func problems(r Recognition) (out []string) {
 }
 
 func (b By[T]) problems() (out []string) {
-	asked := false
 	for _, f := range b.Facts {
-		asked = asked || f.Is != nil || f.Pod != nil
 		if f.Is != nil && f.Pod != nil {
 			out = append(out, "both Is and Pod answer: "+f.Says)
 		}
@@ -159,9 +149,6 @@ func (b By[T]) problems() (out []string) {
 		if !strings.HasSuffix(f.Says, ".") {
 			out = append(out, "is no sentence: "+f.Says)
 		}
-	}
-	if b.Tell == nil && asked {
-		out = append(out, "nothing tells of what is found")
 	}
 	return out
 }

@@ -47,9 +47,6 @@ func (r *Rule) Page() string {
 
 // Recognised returns the lines under "How it is recognised".
 func (r *Rule) Recognised() (out []string) {
-	if r.By == nil {
-		return r.Doc.Evidence
-	}
 	for _, l := range r.By.Lines() {
 		out = append(out, l.Says...)
 	}
@@ -58,9 +55,6 @@ func (r *Rule) Recognised() (out []string) {
 
 // recognised writes these lines, those of each way below its title.
 func (r *Rule) recognised() string {
-	if r.By == nil {
-		return "- " + strings.Join(r.Doc.Evidence, "\n- ")
-	}
 	var b strings.Builder
 	for i, l := range r.By.Lines() {
 		if i > 0 {

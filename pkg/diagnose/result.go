@@ -4,17 +4,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
-
-// A Result is what a rule sees: what it has found, and what is still open. Neither means that the cause is not there.
-type Result struct {
-	Found []Finding
-	Open  []Open
-}
-
-// Found returns the Result of a rule that has found something, and of one that has found nothing and leaves nothing open.
-func Found(f ...Finding) Result { return Result{Found: f} }
 
 // An Open is what is neither found nor ruled out yet. A verdict of before that has one of its causes is neither confirmed
 // nor refuted, and before the time has come it is not said that no known cause matches.
@@ -32,6 +22,8 @@ type Open struct {
 	Why Why `json:"why"`
 	// By is the cause that holds this one back, or the source that could not be read.
 	By string `json:"by,omitempty"`
+	// Timed says that only time decides: what is seen has not lasted for long enough since then.
+	Timed bool `json:"-"`
 }
 
 // A Why is what an Open waits for.
@@ -65,13 +57,3 @@ func Waits(since time.Time, long time.Duration, why Why) Open {
 
 // Seen returns the Open of what is seen at this moment and may be over at the next one: nothing is waited for.
 func Seen(p *fact.View, why Why) Open { return Open{Since: p.Time, Until: p.Time, Why: why} }
-
-// OpenUnread returns that of a cause that a source would show that could not be read.
-func OpenUnread(p *fact.View, source evidence.Source) Open {
-	o := Seen(p, Unread)
-	o.By = string(source)
-	return o
-}
-
-// Undecided returns the Result of a rule that has found nothing and leaves its cause open.
-func Undecided(o Open) Result { return Result{Open: []Open{o}} }

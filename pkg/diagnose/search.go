@@ -43,7 +43,7 @@ func (s *search) look(row Row) {
 	if due && !here {
 		s.elsewhere(r)
 	}
-	got := r.look(s.pod)
+	got := r.By.look(s.pod)
 	s.opens(r, got.open...)
 	if !here {
 		if len(got.found) > 0 {
@@ -86,7 +86,7 @@ func (s *search) note(o Open, causes ...string) {
 		o.Until = last
 	}
 	i := slices.IndexFunc(s.d.Open, func(e Open) bool {
-		return e.Container == o.Container && e.Since.Equal(o.Since) && e.Until.Equal(o.Until) && e.Why == o.Why && e.By == o.By && len(e.Causes) > 0
+		return e.Container == o.Container && e.Since.Equal(o.Since) && e.Until.Equal(o.Until) && e.Why == o.Why && e.By == o.By && e.Timed == o.Timed && len(e.Causes) > 0
 	})
 	if i < 0 {
 		i, s.d.Open = len(s.d.Open), append(s.d.Open, o)
@@ -273,10 +273,7 @@ func (r *Rule) Sources() []evidence.Source { return slices.Concat(r.sources()) }
 
 // sources returns those of which the rule needs all, and those of which it can use a part. Each is in one list, once.
 func (r *Rule) sources() (needs, partly []evidence.Source) {
-	all, part := r.Needs, r.Partly
-	if r.By != nil {
-		all, part = r.By.sources()
-	}
+	all, part := r.By.sources()
 	for _, s := range all {
 		if !slices.Contains(needs, s) {
 			needs = append(needs, s)
@@ -288,28 +285,4 @@ func (r *Rule) sources() (needs, partly []evidence.Source) {
 		}
 	}
 	return needs, partly
-}
-
-// look looks for the cause.
-func (r *Rule) look(p *fact.View) (out looked) {
-	if r.By != nil {
-		return r.By.look(p)
-	}
-	for _, s := range r.Needs {
-		if fact.Missing(p, s) {
-			out.lack(s)
-			out.blind = true
-		}
-	}
-	if out.blind {
-		return out
-	}
-	for _, s := range r.Partly {
-		if fact.Missing(p, s) {
-			out.lack(s)
-		}
-	}
-	got := r.Check(p)
-	out.found, out.open = got.Found, got.Open
-	return out
 }

@@ -30,6 +30,8 @@ type Candidate struct {
 	Name string `json:"name,omitempty"`
 	// Answers are those of the facts in their order. After one that is no, none is asked.
 	Answers []FactAnswer `json:"answers"`
+
+	waits bool // of a way that only waits
 }
 
 // A FactAnswer is that of one fact.
@@ -55,9 +57,6 @@ const (
 func (t Table) Ask(pod *evidence.Pod) (out []Asked) {
 	p := fact.See(pod)
 	for _, row := range t {
-		if row.Rule.By == nil {
-			continue
-		}
 		if a := row.Rule.ask(p); len(a.Candidates) > 0 {
 			out = append(out, a)
 		}
@@ -137,8 +136,11 @@ func (c *Candidate) verdict() string {
 			open = true
 		}
 	}
-	if open {
+	switch {
+	case open:
 		return "So it is open: neither the cause nor ruled out."
+	case c.waits:
+		return "So nothing is waited for."
 	}
 	return "So it is found."
 }
@@ -165,7 +167,7 @@ func (b By[T]) explain(p *fact.View) []Candidate {
 		if len(out) == mostCandidates {
 			break
 		}
-		c := Candidate{Way: b.Title, Name: named(p, t)}
+		c := Candidate{Way: b.Title, Name: named(p, t), waits: b.Tell == nil}
 		for i := range b.Facts {
 			f := &b.Facts[i]
 			if f.Is == nil && f.Pod == nil {

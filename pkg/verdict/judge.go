@@ -59,10 +59,10 @@ type absence struct {
 func (a *absence) judge(now time.Time, stood string, stays bool, last lastFound, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
 	f, found := d.Verdict()
 	lost := slices.ContainsFunc(d.Lacks(stood), func(s evidence.Source) bool { return !slices.Contains(last.lacked, s) })
-	blind := stood != "" && (stays || d.NotLookedFor(stood) || lost && (a.since.IsZero() || now.Sub(a.since) < blindAfter))
 	if a.since.IsZero() {
 		a.since = now
 	}
+	blind := stood != "" && (stays || d.Blind(stood, a.since) || lost && now.Sub(a.since) < blindAfter)
 	away := now.Sub(a.since)
 	if found && f.Cause != diagnose.Unrecognised.Cause {
 		if blind && f.Cause != stood && away < symptomAfter && d.Explains(stood, f.Cause) {

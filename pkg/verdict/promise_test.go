@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -49,12 +48,7 @@ func TestUnreadRenewsNoPromise(t *testing.T) {
 func TestMovesAllTheTime(t *testing.T) {
 	for _, patience := range []time.Duration{20, 40, 70, 135, 180, 270, 300, 520, 600} {
 		patience *= time.Second
-		table := diagnose.Table{{Rule: &diagnose.Rule{Cause: "A", Check: func(p *fact.View) diagnose.Result {
-			if p.Time.Sub(p.UnchangedSince) < patience {
-				return diagnose.Result{}
-			}
-			return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred})
-		}}}}
+		table := diagnose.Table{{Rule: &diagnose.Rule{Cause: "A", By: lasting(patience)}}}
 		until, _ := stands(table, time.Hour, func(p *evidence.Pod, at time.Duration) { p.GracePeriodSeconds = int64(at / time.Second) })
 		if until > 30*time.Second {
 			t.Errorf("patience %s: though it moves in each reading it stands for %s", patience, until)
@@ -64,15 +58,10 @@ func TestMovesAllTheTime(t *testing.T) {
 
 // A cause that is found is not hidden by one that stands, has healed, and is not looked for for want of a source that is missing for ever.
 func TestFoundIsNotHidden(t *testing.T) {
-	symptom := &diagnose.Rule{Cause: "Symptom", Check: func(*fact.View) diagnose.Result {
-		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred})
-	}}
-	table := diagnose.Table{{Rule: &diagnose.Rule{Cause: "A", Partly: []evidence.Source{evidence.Limits}, Check: func(p *fact.View) diagnose.Result {
-		if p.Time.Sub(p.UnchangedSince) < 10*time.Minute {
-			return diagnose.Result{}
-		}
-		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred})
-	}}, Explains: []*diagnose.Rule{symptom}}, {Rule: symptom}}
+	symptom := &diagnose.Rule{Cause: "Symptom", By: lasting(0)}
+	a := lasting(10 * time.Minute)
+	a.Partly = []evidence.Source{evidence.Limits}
+	table := diagnose.Table{{Rule: &diagnose.Rule{Cause: "A", By: a}, Explains: []*diagnose.Rule{symptom}}, {Rule: symptom}}
 	until, other := stands(table, time.Hour, func(p *evidence.Pod, at time.Duration) {
 		p.GracePeriodSeconds = int64(at / time.Second)
 		p.Lack(evidence.Limits, "no")

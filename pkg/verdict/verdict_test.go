@@ -398,26 +398,28 @@ func TestInTurn(t *testing.T) {
 
 // still is a table with a cause that is found when the pod has been at the same stage for 40 seconds, and its symptom.
 var still = func() diagnose.Table {
-	lasted := func(p *fact.View, long time.Duration) diagnose.Result {
-		if p.Phase != "Running" || p.Time.Sub(p.UnchangedSince) < long {
-			return diagnose.Result{}
-		}
-		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred})
-	}
-	symptom := &diagnose.Rule{Cause: "Symptom", Check: func(p *fact.View) diagnose.Result { return lasted(p, 0) }}
+	symptom := &diagnose.Rule{Cause: "Symptom", By: lasting(0)}
+	a := lasting(40 * time.Second)
+	a.Partly, a.Facts[0].From = []evidence.Source{evidence.Limits}, []evidence.Source{evidence.Limits}
 	return diagnose.Table{
-		{Rule: &diagnose.Rule{
-			Cause: "A", Partly: []evidence.Source{evidence.Limits}, Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.PhaseUnknown},
-			Check: func(p *fact.View) diagnose.Result {
-				if fact.Missing(p, evidence.Limits) {
-					return diagnose.Result{}
-				}
-				return lasted(p, 40*time.Second)
-			},
-		}, Explains: []*diagnose.Rule{symptom}},
+		{
+			Rule:     &diagnose.Rule{Cause: "A", Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.PhaseUnknown}, By: a},
+			Explains: []*diagnose.Rule{symptom},
+		},
 		{Rule: symptom},
 	}
 }()
+
+// lasting finds a pod that runs and has been at the same stage for so long.
+func lasting(long time.Duration) diagnose.By[diagnose.ThePod] {
+	return diagnose.By[diagnose.ThePod]{
+		Facts: []diagnose.Fact[diagnose.ThePod]{
+			{Pod: diagnose.IfPod(func(p *fact.View) bool { return p.Phase == "Running" })},
+			{Pod: func(p *fact.View) diagnose.Holding { return diagnose.Lasted(p, p.UnchangedSince, long, diagnose.Slow) }},
+		},
+		Tell: diagnose.OfPod(func(*fact.View) diagnose.Finding { return diagnose.Finding{Confidence: diagnose.Inferred} }),
+	}
+}
 
 // A verdict that only time keeps from being found again stands until that time, and no longer: what has changed is not waited for twice.
 func TestEarly(t *testing.T) {

@@ -147,11 +147,12 @@ func noneRunnable(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
 }
 
 func noneRan(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
-	still := fact.LeastStill
 	for _, t := range frozenThreads(p, fp) {
-		still = min(still, t.Unchanged(p.Time))
+		if h := diagnose.Still(p, t, fact.LeastStill); !h.Yes() {
+			return h
+		}
 	}
-	return diagnose.LastedFor(p, still, fact.LeastStill, diagnose.Slow)
+	return diagnose.Is(true)
 }
 
 func tellFrozen(p *fact.View, fp fact.FirstProcess) diagnose.Finding {

@@ -149,7 +149,6 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				{Says: "No such thread or process waits at this moment.", Pod: diagnose.IfPod(noneWaits)},
 				{Says: "One waited, and the next try shows whether it waits again.", Pod: waitsAgain},
 			},
-			Tell: tellNone,
 		},
 	},
 }
@@ -233,9 +232,6 @@ func tellRuntimeWaits(p *fact.View, found []*evidence.Task) []diagnose.Finding {
 	f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
 	return []diagnose.Finding{byScanner(p, f)}
 }
-
-// tellNone tells nothing: what may wait again is never found.
-func tellNone(*fact.View, []diagnose.ThePod) []diagnose.Finding { return nil }
 
 // byScanner adds the listeners that may not have responded.
 func byScanner(p *fact.View, f diagnose.Finding) diagnose.Finding {

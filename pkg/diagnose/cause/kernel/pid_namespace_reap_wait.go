@@ -136,9 +136,13 @@ func zaps(_ *fact.View, k kept) bool { return fact.Through(k.init, fact.ZapPIDNS
 
 func initIsNamed(p *fact.View, k kept) bool { return nameIsInTime(p, k.init) }
 
-func initStands(p *fact.View, k kept) diagnose.Holding { return stands(p, k.init, fact.SlowDevice) }
+func initStands(p *fact.View, k kept) diagnose.Holding {
+	return diagnose.Still(p, k.init, fact.SlowDevice)
+}
 
-func memberStands(p *fact.View, k kept) diagnose.Holding { return stands(p, k.member, fact.SlowDevice) }
+func memberStands(p *fact.View, k kept) diagnose.Holding {
+	return diagnose.Still(p, k.member, fact.SlowDevice)
+}
 
 // isNotInRCU answers whether no thread of a process waits for RCU, as the last one of a mount namespace does at its end, or has done so for long.
 func isNotInRCU(p *fact.View, k kept) diagnose.Holding {
@@ -153,7 +157,7 @@ func isNotInRing(p *fact.View, k kept) diagnose.Holding {
 // allStand answers whether those threads of the other process that are meant have not run for so long.
 func allStand(p *fact.View, k kept, long time.Duration, meant func(*evidence.Task) bool) diagnose.Holding {
 	for _, t := range threads(p) {
-		if h := stands(p, t, long); t.PID == k.member.PID && !h.Yes() && meant(t) {
+		if h := diagnose.Still(p, t, long); t.PID == k.member.PID && !h.Yes() && meant(t) {
 			return h
 		}
 	}
@@ -165,7 +169,7 @@ func isKept(p *fact.View, k kept) bool {
 }
 
 func parentHadTime(p *fact.View, k kept) diagnose.Holding {
-	return diagnose.Or(diagnose.Is(!fact.Ended(p, k.member.PID)), stands(p, k.member, fact.SlowProcess(p, outsideParent(p, k))))
+	return diagnose.Or(diagnose.Is(!fact.Ended(p, k.member.PID)), diagnose.Still(p, k.member, fact.SlowProcess(p, outsideParent(p, k))))
 }
 
 // outsideParent returns the parent of the other process, nil where that is not known or is one of the pod's.

@@ -50,7 +50,7 @@ func longest(p *fact.View, tasks []*evidence.Task, facts []diagnose.Fact[*eviden
 func awaitsScanner(_ *fact.View, t *evidence.Task) bool { return t.AwaitsScanner() }
 
 func waitsStill(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return stands(p, t, fact.LeastStill)
+	return diagnose.Still(p, t, fact.LeastStill)
 }
 
 func isAtVolume(p *fact.View, t *evidence.Task) bool {

@@ -400,17 +400,7 @@ func killDue(p *fact.View, t *evidence.Task) diagnose.Holding {
 }
 
 func motionless(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return stands(p, t, fact.Motionless(t))
-}
-
-// stands answers whether a task has not run for so long. One that has just run may do so again and again, and must not keep the pod from a
-// verdict: nothing is waited for then.
-func stands(p *fact.View, t *evidence.Task, long time.Duration) diagnose.Holding {
-	still := t.Unchanged(p.Time)
-	if still < min(long, fact.LeastStill) {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
-	}
-	return diagnose.LastedFor(p, still, long, diagnose.Slow)
+	return diagnose.Still(p, t, fact.Motionless(t))
 }
 
 func isThawed(p *fact.View, t *evidence.Task) bool { return fact.FrozenGroup(p, t) == nil }
@@ -430,7 +420,7 @@ func outlastsUnread(p *fact.View, t *evidence.Task) diagnose.Holding {
 	if !fact.Missing(p, evidence.Suspects) || t.Probe != nil && t.Probe.Mount != nil {
 		return diagnose.Is(true)
 	}
-	return stands(p, t, map[string]time.Duration{fact.FamilyOther: fact.SlowRCU, fact.FamilyBlock: fact.SlowDisk}[fact.FamilyOf(t)])
+	return diagnose.Still(p, t, map[string]time.Duration{fact.FamilyOther: fact.SlowRCU, fact.FamilyBlock: fact.SlowDisk}[fact.FamilyOf(t)])
 }
 
 // outlastsOthers answers whether a task that waits for a lock does not merely wait behind another one of its container, held up by a disk that
@@ -446,7 +436,7 @@ func outlastsOthers(p *fact.View, t *evidence.Task) diagnose.Holding {
 			long = max(long, fact.Motionless(o))
 		}
 	}
-	return stands(p, t, long)
+	return diagnose.Still(p, t, long)
 }
 
 // awaitsNoThread answers whether a task does not wait in io_uring for another thread, which may get on at any time (awaitsThread).

@@ -88,7 +88,7 @@ func nameIsInTime(p *fact.View, t *evidence.Task) bool { return !fact.NameIsLate
 
 func heldForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
 	tracer, _ := fact.ByID(p, t.TracerPID)
-	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.SlowProcess(p, tracer), diagnose.Slow)
+	return diagnose.Still(p, t, fact.SlowProcess(p, tracer))
 }
 
 func tellHeld(p *fact.View, t *evidence.Task) diagnose.Finding {

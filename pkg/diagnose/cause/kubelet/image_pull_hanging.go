@@ -145,7 +145,7 @@ func lastPull(p *fact.View) []pulling {
 func awaitsPull(p *fact.View) bool { return fact.Pull(p) != nil }
 
 func pullLasts(p *fact.View, t pulling) diagnose.Holding {
-	lasts := diagnose.LastedFor(p, p.Node.Time.Sub(t.pull.Since), fact.Download.With(p), diagnose.Slow)
+	lasts := diagnose.Lasted(p, t.pull.Since.Add(p.Time.Sub(p.Node.Time)), fact.Download.With(p), diagnose.Slow)
 	return diagnose.Or(unlessMoves(p, t, lasts.Yes()), lasts)
 }
 

@@ -135,7 +135,7 @@ func stoppedForLong(p *fact.View) diagnose.Holding {
 	if t == nil {
 		return diagnose.Is(false)
 	}
-	return stillFor(p, t, fact.LeastStill)
+	return diagnose.Still(p, t, fact.LeastStill)
 }
 
 // startedSince reports whether no kubelet is known to run since before the deletion: such a one has been there for the pod.
@@ -150,7 +150,7 @@ func youngForLong(p *fact.View) diagnose.Holding {
 	if k.YoungSince.IsZero() || k.Starts == 0 {
 		return diagnose.Is(false)
 	}
-	return lastedOnNode(p, fact.Latest(k.YoungSince, k.StartSeen), fact.CrashLoop, diagnose.Restarting)
+	return diagnose.LastedOnNode(p, fact.Latest(k.YoungSince, k.StartSeen), fact.CrashLoop, diagnose.Restarting)
 }
 
 // goneAgain answers whether one of the kubelets found has ended: the one that is there may stay up.
@@ -174,7 +174,7 @@ func portSilent(p *fact.View) bool {
 }
 
 func absentForLong(p *fact.View) diagnose.Holding {
-	return lastedOnNode(p, p.Node.Kubelet.AbsentSince, fact.Restart, diagnose.Restarting)
+	return diagnose.LastedOnNode(p, p.Node.Kubelet.AbsentSince, fact.Restart, diagnose.Restarting)
 }
 
 func staysAway(p *fact.View) bool { return !youngForLong(p).Yes() || !goneAgain(p).Yes() }
@@ -198,23 +198,6 @@ func tellAbsent(p *fact.View) diagnose.Finding {
 		f.Variants = []string{refused}
 	}
 	return f
-}
-
-// lastedOnNode is diagnose.Lasted for what readings of the node show: they are older than those of the pod.
-func lastedOnNode(p *fact.View, since time.Time, long time.Duration, why diagnose.Why) diagnose.Holding {
-	if since.IsZero() || fact.OfNode(p, since) >= long {
-		return diagnose.Is(!since.IsZero())
-	}
-	return diagnose.NotYet(diagnose.Waits(since, long, why))
-}
-
-// stillFor is diagnose.LastedFor for how long a task has not changed. It counts from the same time in each reading: while readings do not return, the
-// age of what the last one has shown does not grow.
-func stillFor(p *fact.View, t *evidence.Task, long time.Duration) diagnose.Holding {
-	if is := t.Unchanged(p.Time) >= long; is || t.UnchangedSince.IsZero() {
-		return orSeen(p, is, diagnose.Slow)
-	}
-	return diagnose.NotYet(diagnose.Waits(t.UnchangedSince, long, diagnose.Slow))
 }
 
 // orSeen answers yes, or not yet where the next reading may show it.

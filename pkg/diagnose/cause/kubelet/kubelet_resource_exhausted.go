@@ -261,7 +261,7 @@ func attemptsFailFor(p *fact.View, s *evidence.Shortage) diagnose.Holding {
 		return c.Status == evidence.ClaimsFailed && c.RoseBefore.After(p.UnchangedSince) && c.RoseBefore.After(s.Since)
 	}) != nil
 	if !fails && p.Node.Kubelet.VolumeCallsError != "" && lackedAWhile(p, s).Yes() {
-		return diagnose.NotYet(diagnose.OpenUnread(p, evidence.ClaimCalls))
+		return diagnose.NotRead(evidence.ClaimCalls)
 	}
 	return diagnose.Is(fails)
 }

@@ -210,7 +210,7 @@ func onStranger(p *fact.View, t *evidence.Task) bool {
 func mountKnown(_ *fact.View, t *evidence.Task) bool { return t.Probe.Mount != nil }
 
 func blockedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return stillFor(p, t, stalls)
+	return diagnose.Still(p, t, stalls)
 }
 
 // failsOrUntouched and failsOrIdle answer whether the pod may wait for the loop before that is known to hang: what a pod waits for that was never
@@ -253,14 +253,14 @@ func loopFails(p *fact.View) diagnose.Holding {
 	if k.LoopStalls() || k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold {
 		return diagnose.Is(k.LoopStalls())
 	}
-	return diagnose.NotYet(diagnose.OpenUnread(p, evidence.Kubelet)) // without a time: it may never be readable
+	return diagnose.NotRead(evidence.Kubelet) // without a time: it may never be readable
 }
 
 func failsForLong(p *fact.View) diagnose.Holding {
 	if h := loopFails(p); !h.Yes() {
 		return h
 	}
-	return lastedOnNode(p, p.Node.Kubelet.StalledSince, fact.SlowDevice, diagnose.Slow)
+	return diagnose.LastedOnNode(p, p.Node.Kubelet.StalledSince, fact.SlowDevice, diagnose.Slow)
 }
 
 // loopRound is for how long the loop must not have come round for the kubelet's health check to fail.
@@ -285,7 +285,7 @@ func nodeReady(p *fact.View) diagnose.Holding {
 
 func readyForLong(p *fact.View) diagnose.Holding {
 	if r := p.Node.Ready; r != nil && !r.Transition.IsZero() {
-		return lastedOnNode(p, r.Transition, fact.Restart, diagnose.Slow)
+		return diagnose.LastedOnNode(p, r.Transition, fact.Restart, diagnose.Slow)
 	}
 	return diagnose.Is(true)
 }

@@ -128,7 +128,7 @@ const refuses = "Connections to containerd's socket are refused, or the socket i
 func isRefused(p *fact.View) bool { return p.Node.Containerd.Refused }
 
 func refusedForLong(p *fact.View) diagnose.Holding {
-	return ofNode(p, p.Node.Containerd.RefusedSince, fact.Restart, diagnose.Restarting)
+	return diagnose.LastedOnNode(p, p.Node.Containerd.RefusedSince, fact.Restart, diagnose.Restarting)
 }
 
 // absentForLong is not read where the process could not be looked for.
@@ -137,23 +137,7 @@ func absentForLong(p *fact.View) diagnose.Holding {
 	if c.Process == nil && c.AbsentSince.IsZero() {
 		return diagnose.Holding{}
 	}
-	return ofNode(p, c.AbsentSince, fact.Restart, diagnose.Restarting)
-}
-
-// ofNode is diagnose.Lasted for what readings of the node show.
-func ofNode(p *fact.View, since time.Time, long time.Duration, why diagnose.Why) diagnose.Holding {
-	if since.IsZero() || fact.OfNode(p, since) >= long {
-		return diagnose.Is(!since.IsZero())
-	}
-	return diagnose.NotYet(diagnose.Waits(since, long, why))
-}
-
-// seen makes one that nothing waits for of a Holding that is not decided: of what comes and goes again and again, or may be of another pod.
-func seen(p *fact.View, h diagnose.Holding, why diagnose.Why) diagnose.Holding {
-	if h.Yes() || h.No() {
-		return h
-	}
-	return diagnose.NotYet(diagnose.Seen(p, why))
+	return diagnose.LastedOnNode(p, c.AbsentSince, fact.Restart, diagnose.Restarting)
 }
 
 // containerdProcess returns containerd's process, which is looked for while containerd does not respond.
@@ -187,9 +171,9 @@ func endsOften(p *fact.View) diagnose.Holding {
 
 // endsForLong answers whether that is long ago. After fewer exits time alone does not tell.
 func endsForLong(p *fact.View) diagnose.Holding {
-	h := ofNode(p, p.Node.Containerd.FirstEnd, fact.CrashLoop, diagnose.Restarting)
+	h := diagnose.LastedOnNode(p, p.Node.Containerd.FirstEnd, fact.CrashLoop, diagnose.Restarting)
 	if p.Node.Containerd.Ends < loops {
-		return seen(p, h, diagnose.Restarting)
+		return h.Unawaited(p)
 	}
 	return h
 }

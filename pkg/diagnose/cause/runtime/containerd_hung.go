@@ -146,7 +146,7 @@ func unansweredForLong(p *fact.View) diagnose.Holding {
 func isStopped(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Stopped }
 
 func stoppedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
+	return diagnose.Still(p, t, fact.LeastStill)
 }
 
 func isBlocked(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Uninterruptible }
@@ -159,7 +159,7 @@ func notPressed(p *fact.View) diagnose.Holding {
 }
 
 func blockedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return diagnose.LastedFor(p, t.Unchanged(p.Time), max(fact.Motionless(t), fact.SlowDevice), diagnose.Slow)
+	return diagnose.Still(p, t, max(fact.Motionless(t), fact.SlowDevice))
 }
 
 // notHeld reports whether containerd's process is neither stopped nor blocked for long.

@@ -180,7 +180,6 @@ var ExitEventLost = &diagnose.Rule{
 				{Says: "containerd has tried again since a process held the container's output open. It does so within five minutes.", Is: triedAgain},
 				{Says: "Nothing is reported in this way. Until the next try, containerd may still record the exit, whatever else is seen."},
 			},
-			Tell: tellsNothing[*evidence.Container],
 		},
 	},
 }
@@ -222,7 +221,7 @@ func hasSettled(p *fact.View) diagnose.Holding {
 	if since.IsZero() {
 		return diagnose.Holding{}
 	}
-	return ofNode(p, since, settles, diagnose.Restarting)
+	return diagnose.LastedOnNode(p, since, settles, diagnose.Restarting)
 }
 
 // disagreed answers whether views have disagreed since a time for as long as they have to: not yet before that.
@@ -309,9 +308,6 @@ func triedAgain(p *fact.View, c *evidence.Container) diagnose.Holding {
 	return diagnose.NotYet(o)
 }
 
-// tellsNothing is the Tell of a way that only leaves open what the next try of somebody shows.
-func tellsNothing[T any](*fact.View, []T) []diagnose.Finding { return nil }
-
 func noExec(p *fact.View, c *evidence.Container) bool {
 	return c.Task.Status != running || !c.Task.Executed || len(p.ShimChildren) == 0
 }
@@ -327,7 +323,7 @@ func noCommandForLong(p *fact.View, c *evidence.Container) diagnose.Holding {
 	if c.Task.CommandedUntil.IsZero() {
 		return diagnose.Is(true)
 	}
-	return seen(p, disagreed(p, c.Task.CommandedUntil), diagnose.Slow)
+	return disagreed(p, c.Task.CommandedUntil).Unawaited(p)
 }
 
 func tellLost(p *fact.View, c *evidence.Container) diagnose.Finding {

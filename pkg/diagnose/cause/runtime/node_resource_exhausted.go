@@ -220,7 +220,7 @@ var unsignalling = diagnose.By[lack]{
 		{Says: runsRunc + ".", Is: inLack(ofRunc)},
 		{Says: saysRunning, Is: inLack(isRunning)},
 		{Says: "The shim says that it runs, too.", Is: inLack(shimSaysRunning)},
-		{Says: "The container's first process is alive, and none of its threads has a pending SIGKILL.", Is: inLack(firstLives)},
+		{Says: "The container's first process is alive, and none of its threads has a pending SIGKILL.", Is: inLack(firstIsAlive)},
 		{Says: notAbove, Pod: diagnose.IfPod(recording)},
 		{Says: "Inferred: any client that may write Events can write these."},
 	}),
@@ -251,7 +251,6 @@ var (
 			{Says: "The kubelet has tried again. It may report that up to six minutes later.", Pod: stopTried},
 			{Says: nothingReported},
 		},
-		Tell: tellsNothing[diagnose.ThePod],
 	}
 	rewriting = diagnose.By[lack]{
 		Title: "The record may still be written",
@@ -261,7 +260,6 @@ var (
 			{Says: "containerd has tried again since it could not write the record. It does so within five minutes.", Is: writeTried},
 			{Says: nothingReported},
 		}),
-		Tell: tellsNothing[lack],
 	}
 )
 
@@ -391,7 +389,7 @@ func isUsedUp(_ *fact.View, l lack) bool { return l.Ended.IsZero() }
 
 // usedUpForLong answers whether readings in a row have shown it used up for fact.SlowDevice. What others fail at is not held back before that.
 func usedUpForLong(p *fact.View, l lack) diagnose.Holding {
-	return seen(p, diagnose.Lasted(p, l.Since, fact.SlowDevice, diagnose.Slow), diagnose.Slow)
+	return diagnose.Lasted(p, l.Since, fact.SlowDevice, diagnose.Slow).Unawaited(p)
 }
 
 func failsForFiles(_ *fact.View, c *evidence.Container) bool {
@@ -399,7 +397,7 @@ func failsForFiles(_ *fact.View, c *evidence.Container) bool {
 }
 
 func failsForLong(p *fact.View, l lack) diagnose.Holding {
-	return seen(p, diagnose.Lasted(p, l.container.StatusErrorSince, fact.SlowDevice, diagnose.Slow), diagnose.Slow)
+	return diagnose.Lasted(p, l.container.StatusErrorSince, fact.SlowDevice, diagnose.Slow).Unawaited(p)
 }
 
 func allExited(p *fact.View) bool { return !containersLeft(p) }
@@ -420,15 +418,15 @@ func soonLacked(p *fact.View, c *evidence.Container) bool {
 }
 
 func exitedLongAgo(p *fact.View, l lack) diagnose.Holding {
-	return seen(p, vacantForLong(p, l.container), diagnose.Slow)
+	return vacantForLong(p, l.container).Unawaited(p)
 }
 
 func lackedForLong(p *fact.View, l lack) diagnose.Holding {
-	return seen(p, disagreed(p, l.Since), diagnose.Slow)
+	return disagreed(p, l.Since).Unawaited(p)
 }
 
 func hasSettledSeen(p *fact.View) diagnose.Holding {
-	return seen(p, hasSettled(p), diagnose.Restarting)
+	return hasSettled(p).Unawaited(p)
 }
 
 func isNamed(_ *fact.View, l lack) bool { return l.Resource == fact.Exhausted(l.stop.Error) }
@@ -468,7 +466,7 @@ func ofOwnShim(p *fact.View, l lack) bool {
 	return own != nil && own.PID == l.PID
 }
 
-func firstLives(p *fact.View, c *evidence.Container) bool { return alive(p, c) != nil }
+func firstIsAlive(p *fact.View, c *evidence.Container) bool { return alive(p, c) != nil }
 
 func notEnded(p *fact.View) bool { return !p.ContainersEnded() }
 

@@ -135,7 +135,7 @@ func uses(p *fact.View, c *evidence.Container, h *evidence.Holder) bool {
 
 // usedForLong answers whether the process has used it for long. Programs may come and go there.
 func usedForLong(p *fact.View, u rootfsUse) diagnose.Holding {
-	return seen(p, diagnose.Lasted(p, u.holder.Since, usedFor, diagnose.Slow), diagnose.Slow)
+	return diagnose.Lasted(p, u.holder.Since, usedFor, diagnose.Slow).Unawaited(p)
 }
 
 // tellBusy tells of each container with the process that has used its root file system for the longest time, and how many more do.

@@ -294,7 +294,7 @@ var (
 	}
 	interruptedFacts = slices.Concat(containerFacts, []diagnose.Fact[command]{
 		{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(commandSaidToRun), From: []evidence.Source{evidence.Containers}},
-		{Says: "The last such command was seen in the last five minutes.", Is: diagnose.If(isOfLate)},
+		{Says: "The last such command was seen in the last five minutes.", Is: diagnose.If(wasTriedLately)},
 		{
 			Says: "runc has not removed the container's cgroup, or no process uses its root file system. Else it is RootfsUnmountBusy.",
 			Is:   diagnose.If(isNotDeleted), From: []evidence.Source{evidence.Containers},
@@ -496,7 +496,7 @@ func aboutCommand(p *fact.View, c *evidence.RuntimeCommand, container *evidence.
 	return f
 }
 
-func isOfLate(p *fact.View, c command) bool { return p.Time.Sub(c.tries.Seen) <= fact.Retries }
+func wasTriedLately(p *fact.View, c command) bool { return p.Time.Sub(c.tries.Seen) <= fact.Retries }
 
 // isNotDeleted reports whether later attempts do not fail at something else.
 func isNotDeleted(p *fact.View, c command) bool {

@@ -155,23 +155,24 @@ func noKillPending(p *fact.View, leader *evidence.Task) bool {
 
 // isHeld reports whether a signal or the freezer holds a process.
 func isHeld(p *fact.View, t *evidence.Task) bool {
-	return isStopped(p, t) || fact.FrozenGroup(p, t) != nil
+	return allStopped(p, t) || fact.FrozenGroup(p, t) != nil
 }
 
-func isStopped(p *fact.View, leader *evidence.Task) bool {
+func allStopped(p *fact.View, leader *evidence.Task) bool {
 	return !slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == leader.PID && (t.State != evidence.Stopped || t.TracerPID != 0)
 	})
 }
 
 func heldStill(p *fact.View, leader *evidence.Task) diagnose.Holding {
-	still := leader.Unchanged(p.Time)
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.PID == leader.PID {
-			still = min(still, t.Unchanged(p.Time))
+			if h := diagnose.Still(p, t, fact.LeastStill); !h.Yes() {
+				return h
+			}
 		}
 	}
-	return diagnose.LastedFor(p, still, fact.LeastStill, diagnose.Slow)
+	return diagnose.Is(true)
 }
 
 func tellSentry(p *fact.View, t *evidence.Task) diagnose.Finding {
@@ -179,7 +180,7 @@ func tellSentry(p *fact.View, t *evidence.Task) diagnose.Finding {
 	group := fact.FrozenGroup(p, t)
 	switch {
 	// The freezer does not cause state T: this process does not run after it is thawed either.
-	case isStopped(p, t):
+	case allStopped(p, t):
 		f.Family = diagnose.Stopped
 	case group != nil:
 		f.Family, f.Objects.Cgroup = sentryFrozen, cmp.Or(group.FrozenBy, group.Path)

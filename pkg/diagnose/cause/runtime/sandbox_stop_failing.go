@@ -92,7 +92,7 @@ var SandboxStopFailing = &diagnose.Rule{
 					Is: diagnose.If(keepsNamespace)},
 				{Says: "This has been so for ten seconds.", Is: keepsForLong},
 				{Says: noneLivesSays, Pod: diagnose.IfPod(noneLives), From: []evidence.Source{evidence.Processes}},
-				{Says: noneLeftSays, Pod: diagnose.IfPod(noneLeft)},
+				{Says: noneLeft, Pod: diagnose.IfPod(allExited)},
 			},
 			Tell: diagnose.First(tellNamespace),
 		},
@@ -116,7 +116,7 @@ var SandboxStopFailing = &diagnose.Rule{
 				},
 				{Says: "The last report came after the last change of the pod on the node.", Is: reportedSinceChange},
 				{Says: noneLivesSays, Pod: diagnose.IfPod(noneLives), From: []evidence.Source{evidence.Processes}},
-				{Says: noneLeftSays, Pod: diagnose.IfPod(noneLeft)},
+				{Says: noneLeft, Pod: diagnose.IfPod(allExited)},
 				{
 					Says: "If it is about an image volume, the pod has been at this stage, past its deadline, for thirty seconds. " +
 						"By then, the processes that use the volume are known.",
@@ -134,7 +134,6 @@ var SandboxStopFailing = &diagnose.Rule{
 // The lines of what both ways ask.
 const (
 	noneLivesSays = "No process of the pod's containers is alive."
-	noneLeftSays  = "containerd's CRI status says that all of the pod's containers have exited."
 )
 
 func sandboxesOf(p *fact.View) []*evidence.Container {
@@ -155,8 +154,6 @@ func keepsForLong(p *fact.View, c *evidence.Container) diagnose.Holding {
 }
 
 func noneLives(p *fact.View) bool { return len(fact.AppTasks(p)) == 0 }
-
-func noneLeft(p *fact.View) bool { return !containersLeft(p) }
 
 func tellNamespace(_ *fact.View, c *evidence.Container) diagnose.Finding {
 	_, err, _ := strings.Cut(c.StatusError, netnsKept)

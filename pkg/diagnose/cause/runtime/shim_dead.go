@@ -127,7 +127,7 @@ func containerdHasRun(p *fact.View) diagnose.Holding {
 	if since.IsZero() {
 		return diagnose.NotRead(evidence.Containerd)
 	}
-	return diagnose.LastedFor(p, p.Node.Time.Sub(since), settles, diagnose.Restarting)
+	return diagnose.Lasted(p, since.Add(p.Time.Sub(p.Node.Time)), settles, diagnose.Restarting)
 }
 
 func tellShimDead(p *fact.View, c *evidence.Container) diagnose.Finding {

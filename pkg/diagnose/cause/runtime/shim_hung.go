@@ -146,7 +146,7 @@ var ShimHung = &diagnose.Rule{
 					Pod: notUnderGVisor},
 				{Says: "Three such requests have had no response. Two are enough if the last one came five minutes after one that is not counted.",
 					Is: unansweredOften},
-				{Says: "They came over " + fact.Answer.String() + ".", Is: unansweredForLong},
+				{Says: "They came over " + fact.Answer.String() + ".", Is: unansweredLongEnough},
 				{Says: "The shim's process exists.", Pod: shimExists},
 				{Says: "containerd responds to other requests.", Pod: containerdNotSilent},
 				{Says: "Requests made while a runtime command was running, or while that could not be checked, are not counted. Nor are earlier ones."},
@@ -159,10 +159,6 @@ var ShimHung = &diagnose.Rule{
 }
 
 func inStateT(_ *fact.View, shim *evidence.Task) bool { return shim.State == evidence.Stopped }
-
-func stoppedForLong(p *fact.View, shim *evidence.Task) diagnose.Holding {
-	return diagnose.LastedFor(p, shim.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
-}
 
 // onlyShimOrSilent answers whether a stopped shim is the pod's. Of several, one may be another pod's: a process of that pod has come into this
 // pod's cgroup.
@@ -211,7 +207,7 @@ func whenAsked(p *fact.View, holds bool) diagnose.Holding {
 // requests. The sentry may wait for a disk, a daemon or a gofer, and not all of that is seen.
 func notUnderGVisor(p *fact.View) diagnose.Holding { return whenAsked(p, !fact.UnderGVisor(p)) }
 
-// unansweredOften and unansweredForLong answer whether a shim cannot merely wait for a runtime command.
+// unansweredOften and unansweredLongEnough answer whether a shim cannot merely wait for a runtime command.
 func unansweredOften(p *fact.View, c *evidence.Container) diagnose.Holding {
 	t := &c.Task
 	asked := t.Attempts - t.ExcusedAttempts
@@ -219,7 +215,7 @@ func unansweredOften(p *fact.View, c *evidence.Container) diagnose.Holding {
 	return whenAsked(p, asked >= 3 || asked == 2 && apart)
 }
 
-func unansweredForLong(p *fact.View, c *evidence.Container) diagnose.Holding {
+func unansweredLongEnough(p *fact.View, c *evidence.Container) diagnose.Holding {
 	return whenAsked(p, fact.SilentForLong(p, fact.Latest(c.Task.UnansweredSince, c.Task.ExcusedAt), c.Task.Asked))
 }
 

@@ -50,7 +50,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			{Says: "No tracer, such as a debugger, has it.", Is: diagnose.If(isNotTraced)},
 			{
 				Says: "The shim says that the container runs.",
-				Is:   diagnose.If(shimSaysRunning), From: []evidence.Source{evidence.Containers, evidence.Shims},
+				Is:   diagnose.If(itsShimSaysRunning), From: []evidence.Source{evidence.Containers, evidence.Shims},
 			},
 			{
 				Says: "No thread has a pending SIGKILL, or had one. With SIGKILL pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
@@ -108,7 +108,7 @@ func hasThreads(_ *fact.View, t *evidence.Task) bool { return t.Threads > 1 }
 
 func isNotTraced(_ *fact.View, t *evidence.Task) bool { return t.TracerPID == 0 }
 
-func shimSaysRunning(p *fact.View, t *evidence.Task) bool {
+func itsShimSaysRunning(p *fact.View, t *evidence.Task) bool {
 	c, ok := p.Container(t.Container)
 	return ok && c.Task.Status == running
 }
@@ -155,7 +155,7 @@ func notOnlyRings(p *fact.View, leader *evidence.Task) bool {
 }
 
 func zombieForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
+	return diagnose.Still(p, t, fact.LeastStill)
 }
 
 func killIsDue(p *fact.View) diagnose.Holding {

@@ -78,7 +78,7 @@ func hasNoTracer(_ *fact.View, fp fact.FirstProcess) bool { return reacting(fp).
 func notKilled(_ *fact.View, fp fact.FirstProcess) bool { return !reacting(fp).Killed() }
 
 func staysStopped(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
-	return untilGone(p, diagnose.LastedFor(p, reacting(fp).Unchanged(p.Time), fact.LeastStill, diagnose.Slow))
+	return untilGone(p, diagnose.Still(p, reacting(fp), fact.LeastStill))
 }
 
 func tellStopped(p *fact.View, fp fact.FirstProcess) diagnose.Finding {

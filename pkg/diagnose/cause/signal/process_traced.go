@@ -145,7 +145,7 @@ func tracedOf(p *fact.View, fp fact.FirstProcess) []*evidence.Task {
 func inPtraceStop(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Traced }
 
 func staysHeld(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return diagnose.LastedFor(p, t.Unchanged(p.Time), fact.LeastStill, diagnose.Slow)
+	return diagnose.Still(p, t, fact.LeastStill)
 }
 
 func atExit(_ *fact.View, t *evidence.Task) bool { return fact.Through(t, "do_exit") }

@@ -141,9 +141,9 @@ func hadTimeToUnmount(p *fact.View) diagnose.Holding {
 func hasWaitedForServer(p *fact.View, t *evidence.Task) diagnose.Holding {
 	m := awaitedMount(p, t)
 	if fact.OutOfReach(m) && m.Connection == evidence.Unconnected {
-		return hangsFor(p, t, restarts, diagnose.Restarting)
+		return diagnose.Still(p, t, restarts)
 	}
-	return hangsFor(p, t, fact.MountPatience(m), diagnose.Slow)
+	return diagnose.Still(p, t, fact.MountPatience(m))
 }
 
 // awaitedMount returns the mount that a blocked thread of the kubelet waits for. Where its path could not be read, its kernel stack shows the kind

@@ -143,7 +143,7 @@ func untriedForLong(p *fact.View) diagnose.Holding {
 	if read.IsZero() {
 		return diagnose.NotRead(evidence.VolumeCalls)
 	}
-	h := diagnose.LastedFor(p, read.Sub(since), fact.GaveUp, diagnose.Retry)
+	h := diagnose.Lasted(p, p.Time.Add(since.Sub(read)), fact.GaveUp, diagnose.Retry)
 	if !h.Yes() && since.Sub(fact.Latest(p.UnchangedSince, p.Deadline)) > evidence.CallsPause {
 		return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
 	}

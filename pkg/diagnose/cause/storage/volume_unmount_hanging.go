@@ -3,7 +3,6 @@ package storage
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -184,17 +183,7 @@ func isNotOnNetwork(p *fact.View, t *evidence.Task) bool {
 }
 
 func hangsOnDevice(p *fact.View, t *evidence.Task) diagnose.Holding {
-	return hangsFor(p, t, fact.SlowDevice, diagnose.Slow)
-}
-
-// hangsFor answers whether a thread has not moved for so long. Another one may come and go at each reading: what one reading alone shows is not
-// waited for.
-func hangsFor(p *fact.View, t *evidence.Task, long time.Duration, why diagnose.Why) diagnose.Holding {
-	age := t.Unchanged(p.Time)
-	if age == 0 {
-		return diagnose.NotYet(diagnose.Seen(p, why))
-	}
-	return diagnose.LastedFor(p, age, long, why)
+	return diagnose.Still(p, t, fact.SlowDevice)
 }
 
 func tellUnmountHangs(p *fact.View, t *evidence.Task) diagnose.Finding {
