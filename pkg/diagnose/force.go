@@ -101,7 +101,9 @@ func force(p *fact.View, d *Diagnosis, layer func(cause string) string) *Force {
 	if p.Gone || p.Overdue() <= p.ClockDoubt() {
 		return nil
 	}
-	for _, look := range []func(*fact.View) *Force{forceMirror, forceAlive, forceVolumes, forceClaims, forceNetwork, forceFinalizers, forceUnseen, forceUndone} {
+	for _, look := range []func(*fact.View) *Force{
+		forceMirror, forceProcesses, forceContainers, forceVolumes, forceClaims, forceNetwork, forceFinalizers, forceUnseen, forceUndone,
+	} {
 		if f := look(p); f != nil {
 			return f.said(p)
 		}
@@ -131,7 +133,7 @@ const (
 // show it.
 func Remains(pod *evidence.Pod) (kind Reason, left string, known bool) {
 	p := fact.See(pod)
-	for _, look := range []func(*fact.View) *Force{forceAlive, forceVolumes, forceNetwork} {
+	for _, look := range []func(*fact.View) *Force{forceProcesses, forceContainers, forceVolumes, forceNetwork} {
 		if f := look(p); f != nil {
 			return f.Why, string(f.why(p)), true
 		}
@@ -146,8 +148,8 @@ func forceMirror(p *fact.View) *Force {
 	return &Force{Answer: ForceNo, Why: ReasonMirror}
 }
 
-// forceAlive looks for processes, and for containers that containerd takes for alive.
-func forceAlive(p *fact.View) *Force {
+// forceProcesses looks for processes, and for groups with tasks where these could not be read.
+func forceProcesses(p *fact.View) *Force {
 	if live := fact.AppTasks(p); len(live) > 0 {
 		return &Force{Answer: ForceNo, Why: ReasonProcess, Process: ProcessOf(p, toName(p, live))}
 	}
@@ -161,6 +163,11 @@ func forceAlive(p *fact.View) *Force {
 			}
 		}
 	}
+	return nil
+}
+
+// forceContainers looks for containers that containerd takes for alive.
+func forceContainers(p *fact.View) *Force {
 	if fact.Missing(p, evidence.Containers) {
 		return nil
 	}

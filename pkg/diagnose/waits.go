@@ -152,10 +152,10 @@ func asked(p *fact.View, fp fact.FirstProcess) string {
 		return "runs: the kubelet has not begun to stop the pod"
 	case c.StopSignal == 0 || !p.Delivery.Likely || p.Delivery.NodeShuttingDown:
 		return "runs; whether its stop signal was sent is not known"
-	case p.Kill.Latest && hook == nil:
-		return "runs; when its stop signal was sent is not known"
 	case hook != nil:
 		return fmt.Sprintf("runs: its preStop hook (PID %d on the node) has been running since %s, and %s follows", hook.PID, at(hook.Probe.Started), signal)
+	case p.Kill.Latest:
+		return "runs; when its stop signal was sent is not known"
 	case c.PreStopSleep > 0 && !over:
 		return fmt.Sprintf("runs: its preStop hook sleeps until %s, and %s follows", at(sleepsUntil), signal)
 	case c.PreStop && !over:

@@ -85,37 +85,37 @@ func Wrote(cause, fix, avoid, force string, of Subject) bool {
 
 // fits reports whether a text matches, and what it names in commands is the subject.
 func (of *Subject) fits(p *regexp.Regexp, text string) bool {
-	match := p.FindStringSubmatch(text)
-	if match == nil {
+	said, ok := names(p, text)
+	if !ok {
 		return false
 	}
-	said := make(map[string]string)
+	among := func(name string, own ...string) bool { return name == "" || slices.Contains(own, name) }
+	mount := said["hostmount"]
+	return among(said["podnamespace"], of.Namespace) && among(said["podname"], of.Name) && among(said["node"], of.Node) &&
+		among(said["poduid"], of.UIDs...) && among(said["containerid"], of.Containers...) && among(podOf(said["cgroup"]), of.UIDs...) &&
+		// Other pods' volumes may hold up the kubelet, and are looked at; what is unmounted is the pod's own.
+		(mount == "" || !strings.Contains(text, "umount "+mount) || slices.Contains(of.UIDs, podOf(mount)))
+}
+
+// names returns what the named groups of a wording match in a text, by their names up to "_"; ok is false where the text does not match, or two
+// groups of one name differ.
+func names(p *regexp.Regexp, text string) (said map[string]string, ok bool) {
+	match := p.FindStringSubmatch(text)
+	if match == nil {
+		return nil, false
+	}
+	said = make(map[string]string)
 	for i, name := range p.SubexpNames() {
 		if name == "" || match[i] == "" {
 			continue
 		}
 		name, _, _ = strings.Cut(name, "_")
 		if before, again := said[name]; again && before != match[i] {
-			return false
+			return nil, false
 		}
 		said[name] = match[i]
 	}
-	for name, own := range map[string]string{"podnamespace": of.Namespace, "podname": of.Name, "node": of.Node} {
-		if said[name] != "" && said[name] != own {
-			return false
-		}
-	}
-	if uid := said["poduid"]; uid != "" && !slices.Contains(of.UIDs, uid) {
-		return false
-	}
-	if id := said["containerid"]; id != "" && !slices.Contains(of.Containers, id) {
-		return false
-	}
-	if uid := podOf(said["cgroup"]); uid != "" && !slices.Contains(of.UIDs, uid) {
-		return false
-	}
-	// Other pods' volumes may hold up the kubelet, and are looked at; what is unmounted is the pod's own.
-	return !strings.Contains(text, "umount "+said["hostmount"]) || said["hostmount"] == "" || slices.Contains(of.UIDs, podOf(said["hostmount"]))
+	return said, true
 }
 
 // podOf returns the UID of the pod whose directory or control group a path is in, "" for none.

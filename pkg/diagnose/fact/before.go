@@ -44,24 +44,29 @@ func whatMet(p *View, t *evidence.Task, sig evidence.Signal) met {
 	// A program may have a handler for a part of its start only, as a script has that
 	// prepares something, and all signals are blocked for a moment while one is started.
 	kept := !since.IsZero() && lasted >= LeastStill && age <= min(lasted, unrefreshed)
-	handled := b.Caught.Has(sig) || mayBlock(b, shell, sig) && lasting
+	taken := (b.Caught.Has(sig) || mayBlock(b, shell, sig) && lasting) && !(t.Caught | t.Blocked).Has(sig)
 	switch {
-	case handled && !(t.Caught | t.Blocked).Has(sig) && kept:
+	case taken && kept:
 		return metHandler
-	case handled && !(t.Caught | t.Blocked).Has(sig):
+	case taken:
 		return metPerhaps
-	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), mayBlock(b, shell, sig) != mayBlock(t, shell, sig):
+	case !sameDisposition(b, t, shell, sig), mayBeEnding(p, b, sig, since):
 		return metUnknown
-	case b.Removed.Has(sig) && p.DeletionRequested.Sub(since) < max(Grace(p), time.Duration(p.SpecifiedGraceSeconds)*time.Second):
-		// It may have taken a signal from before the deletion, and be about to end: the kubelet ends a
-		// container for its liveness probe, and SIGKILL comes when that grace period is over, which is the specification's.
-		return metUnknown
-	case sleptThrough(b, t):
-		return metSame
-	case lasting && kept:
+	case sleptThrough(b, t), lasting && kept:
 		return metSame
 	}
 	return metUnknown
+}
+
+// sameDisposition reports whether two readings of a process show the same of what it does with a signal.
+func sameDisposition(b, t *evidence.Task, shell bool, sig evidence.Signal) bool {
+	return b.Caught.Has(sig) == t.Caught.Has(sig) && b.Ignored.Has(sig) == t.Ignored.Has(sig) && mayBlock(b, shell, sig) == mayBlock(t, shell, sig)
+}
+
+// mayBeEnding reports whether a process may have taken a signal from before the deletion, and be about to end: the kubelet ends a container for
+// its liveness probe, and SIGKILL comes when that grace period is over, which is the specification's. since is that of signalsSince.
+func mayBeEnding(p *View, b *evidence.Task, sig evidence.Signal, since time.Time) bool {
+	return b.Removed.Has(sig) && p.DeletionRequested.Sub(since) < max(Grace(p), time.Duration(p.SpecifiedGraceSeconds)*time.Second)
 }
 
 // signalsSince is since when readings in a row have shown the same dispositions of a process. What a shell blocks is

@@ -48,9 +48,7 @@ func (fp FirstProcess) Main(p *View) (program *evidence.Task, role Role) {
 	return fp.Leader, Itself
 }
 
-// mainOfShell is Main of a shell. What a shell has in its foreground is in its process group and does not ignore SIGINT, as
-// what it has started in the background does (POSIX, Asynchronous Lists). A daemon has left the group. A program that sets up
-// its handlers wherever it runs looks like one in the foreground, which was started last.
+// mainOfShell is Main of a shell.
 func (fp FirstProcess) mainOfShell(p *View) (program *evidence.Task, role Role) {
 	if len(fp.Children) == 0 {
 		if fp.between() {
@@ -58,54 +56,90 @@ func (fp FirstProcess) mainOfShell(p *View) (program *evidence.Task, role Role) 
 		}
 		return fp.Leader, Itself
 	}
-	var front, behind, apart []*evidence.Task
+	started := fp.jobs()
+	program, role = started.waitedFor()
+	switch {
+	case role != Piped && started.haveBesides(program):
+		return nil, Several
+	case program == nil:
+		return started.daemon(fp.Leader)
+	case Sideshow(program.Comm) || program.Started().After(p.DeletionRequested) || role == Awaited && fp.mayGoOn(p, program):
+		return nil, InTurn // the next reading may show another one
+	}
+	last := lastInLine(p, program, fp.Container.StopSignal)
+	switch {
+	case Shell(last):
+		return nil, Unnamed
+	case fp.pipedInScript(p, last):
+		return last, Piped
+	}
+	return last, role
+}
+
+// jobs are the children of a shell that live, by where it has started them, the oldest first. What a shell has in its
+// foreground is in its process group and does not ignore SIGINT, as what it has started in the background does (POSIX,
+// Asynchronous Lists). A daemon has left the group. A program that sets up its handlers wherever it runs looks like one in the
+// foreground, which was started last.
+type jobs struct{ front, behind, apart []*evidence.Task }
+
+func (fp FirstProcess) jobs() (j jobs) {
 	for _, c := range fp.living() {
 		switch {
 		case group(fp.Leader) != 0 && group(c) != 0 && group(c) != group(fp.Leader):
-			apart = append(apart, c)
+			j.apart = append(j.apart, c)
 		case !fp.mayWaitForOne() || c.Ignored.Has(evidence.SIGINT) && !fp.Leader.Ignored.Has(evidence.SIGINT):
-			behind = append(behind, c)
+			j.behind = append(j.behind, c)
 		default:
-			front = append(front, c)
+			j.front = append(j.front, c)
 		}
 	}
-	role = Piped
-	if program = piped(front); program == nil && len(front) == 0 {
-		program = piped(behind) // and waits for it
+	return j
+}
+
+// waitedFor returns the program that the shell waits for, Piped or Awaited; nil for none, and for a sideshow.
+func (j jobs) waitedFor() (program *evidence.Task, role Role) {
+	mayBePiped := j.front
+	if len(j.front) == 0 {
+		mayBePiped = j.behind // a shell waits for such a pipeline too
 	}
-	if n := len(front); program == nil && n > 0 && !Sideshow(front[n-1].Comm) {
-		program, role = front[n-1], Awaited
+	if program = piped(mayBePiped); program != nil {
+		return program, Piped
 	}
-	alone := len(front)+len(behind) == 1 // then it serves no other one, and may ignore SIGINT by itself, as rsyslogd -n does
-	besides := func(t *evidence.Task) bool {
+	if n := len(j.front); n > 0 && !Sideshow(j.front[n-1].Comm) {
+		return j.front[n-1], Awaited
+	}
+	return nil, Unnamed
+}
+
+// haveBesides reports whether the shell runs another program than this one that the container may be there for.
+func (j jobs) haveBesides(program *evidence.Task) bool {
+	all := slices.Concat(j.front, j.behind)
+	alone := len(all) == 1 // then it serves no other one, and may ignore SIGINT by itself, as rsyslogd -n does
+	return slices.ContainsFunc(all, func(t *evidence.Task) bool {
 		return t != program && (unfixed(t) || alone && services[t.Comm]) && !filters[t.Comm]
-	}
-	switch {
-	case role == Awaited && slices.ContainsFunc(slices.Concat(front, behind), besides),
-		program == nil && slices.ContainsFunc(slices.Concat(front, behind), besides):
-		return nil, Several
-	case program != nil && (Sideshow(program.Comm) || program.Started().After(p.DeletionRequested) || role == Awaited && fp.mayGoOn(p, program)):
-		return nil, InTurn // the next reading may show another one
-	case program != nil:
-		last := lastInLine(p, program, fp.Container.StopSignal)
-		if Shell(last) {
-			return nil, Unnamed
-		}
-		if up, inside := ByID(p, last.PPID); inside && up != fp.Leader && Shell(up) && piped(Assemble(p, fp.Container, up).living()) == last {
-			role = Piped // in a script that the script runs
-		}
-		return last, role
-	case len(front) == 0 && len(apart) > 0:
+	})
+}
+
+// daemon is Main of a shell that waits for no program, or for a sideshow.
+func (j jobs) daemon(shell *evidence.Task) (program *evidence.Task, role Role) {
+	switch n := len(j.front); {
+	case n == 0 && len(j.apart) > 0:
 		return nil, Unnamed
-	case len(front) > 0 && stays(fp.Leader, front[len(front)-1]):
+	case n > 0 && stays(shell, j.front[n-1]):
 		before := func(c *evidence.Task) bool { // kubectl exec leaves younger ones
-			return !Sideshow(c.Comm) && !services[c.Comm] && older(c, front[0])
+			return !Sideshow(c.Comm) && !services[c.Comm] && older(c, j.front[0])
 		}
-		if slices.ContainsFunc(apart, before) {
-			return only(apart, before), Daemon
+		if slices.ContainsFunc(j.apart, before) {
+			return only(j.apart, before), Daemon
 		}
 	}
 	return nil, InTurn
+}
+
+// pipedInScript reports whether a program is the first of a pipeline in a script that the shell runs.
+func (fp FirstProcess) pipedInScript(p *View, program *evidence.Task) bool {
+	script, inside := ByID(p, program.PPID)
+	return inside && script != fp.Leader && Shell(script) && piped(Assemble(p, fp.Container, script).living()) == program
 }
 
 // mayGoOn reports whether a shell may go through short programs, as a loop or a job of several steps does: the one that it waits for has run for

@@ -86,31 +86,28 @@ func (fp FirstProcess) InFront() (child *evidence.Task, proved bool) {
 	// dash and busybox wait for the background in sigsuspend, so wait4 is a
 	// second proof; bash waits for both in wait4.
 	proved = slices.Contains([]string{"dash", "busybox"}, sh.Probe.Exe)
-	var found, last *evidence.Task
-	besides := false // whether a child may be in the background
-	for _, c := range fp.Children {
-		if group(c) == sh.Probe.Group && (last == nil || older(last, c)) {
-			last = c
-		}
-		switch {
-		case c.Probe == nil || c.Probe.Group != sh.Probe.Group:
-			// Job control: the masks tell nothing.
-		case c.Ignored.Has(evidence.SIGINT):
-			besides = true
-		case !proved && c.Caught.Has(evidence.SIGINT) && !respectsIgnored(c), !proved && (c.Ignored | c.Caught).Has(evidence.SIGQUIT) && !respectsIgnored(c):
-			besides = true // a program that sets up its handlers wherever it runs
-		case found == nil || older(found, c):
-			found = c // what is in the foreground was started last
-		}
+	apart := func(c *evidence.Task) bool { return group(c) != group(sh) } // by job control: the masks tell nothing
+	behind := func(c *evidence.Task) bool { return c.Probe != nil && mayBeBehind(c, proved) }
+	here := slices.DeleteFunc(slices.Clone(fp.Children), apart)
+	front := slices.DeleteFunc(slices.Clone(here), func(c *evidence.Task) bool { return c.Probe == nil || behind(c) })
+	if len(front) == 0 {
+		return nil, false
 	}
+	child = slices.MaxFunc(front, byAge) // what is in the foreground was started last
 	switch {
-	case found == nil:
+	case !proved && (child != slices.MaxFunc(here, byAge) || child.Probe.Syscall == "read" && slices.ContainsFunc(here, behind)):
 		return nil, false
-	case !proved && (found != last || besides && found.Probe.Syscall == "read"), trapsExit(sh) && (len(fp.Children) > 1 || survives(found,
-		fp.Container.StopSignal)):
+	case trapsExit(sh) && (len(fp.Children) > 1 || survives(child, fp.Container.StopSignal)):
 		return nil, false
 	}
-	return found, proved
+	return child, proved
+}
+
+// mayBeBehind reports whether a child of a shell may be in its background: it ignores SIGINT, or, unless it is proved that the shell waits for its
+// foreground, is a program that sets up its handlers wherever it runs.
+func mayBeBehind(c *evidence.Task, proved bool) bool {
+	handles := c.Caught.Has(evidence.SIGINT) || (c.Ignored | c.Caught).Has(evidence.SIGQUIT)
+	return c.Ignored.Has(evidence.SIGINT) || !proved && handles && !respectsIgnored(c)
 }
 
 // trapsExit reports whether the shell is a bash with a trap for EXIT: it then has a handler for each

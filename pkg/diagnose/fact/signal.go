@@ -53,9 +53,7 @@ func (fp FirstProcess) Shows(sig evidence.Signal) Reception {
 	if sig == evidence.SIGKILL || sig == evidence.SIGSTOP || t.State == evidence.Zombie || Dying(t) {
 		return ReceptionUnknown
 	}
-	// dash has a handler for SIGINT of its own, and bash for SIGINT, and ignores
-	// SIGQUIT: neither ends the shell as PID 1, and a trap looks the same.
-	own := Shell(t) && (sig == evidence.SIGINT || sig == evidence.SIGQUIT)
+	own := shellsOwn(t, sig)
 	switch {
 	case t.InSigwait():
 		return Caught
@@ -63,16 +61,8 @@ func (fp FirstProcess) Shows(sig evidence.Signal) Reception {
 		return ReceptionUnknown
 	case t.Caught.Has(sig):
 		return Caught
-	case t.Blocked.Has(sig) && (t.SharedPending.Has(sig) || mayBlock(t, Shell(t), sig)):
-		for _, th := range fp.Threads {
-			switch {
-			case th.InSigwait():
-				return Caught
-			case !th.Blocked.Has(sig):
-				return ReceptionUnknown // it stays pending, and this thread may be about to wait for it
-			}
-		}
-		return Blocked
+	case keepsBlocked(t, sig):
+		return fp.whileBlocked(sig)
 	case t.Ignored.Has(sig) && !own:
 		return Ignored
 	case unseen(t):
@@ -83,6 +73,30 @@ func (fp FirstProcess) Shows(sig evidence.Signal) Reception {
 		return Ignored
 	}
 	return Fatal
+}
+
+// shellsOwn reports whether a process is a shell, and the signal one of those that it does something of its own with, which looks
+// the same as a trap. dash has a handler for SIGINT, and bash for SIGINT, and ignores SIGQUIT: neither ends the shell as PID 1.
+func shellsOwn(t *evidence.Task, sig evidence.Signal) bool {
+	return (sig == evidence.SIGINT || sig == evidence.SIGQUIT) && Shell(t)
+}
+
+// keepsBlocked reports whether a process blocks the signal for longer than a moment: it is pending, or mayBlock.
+func keepsBlocked(t *evidence.Task, sig evidence.Signal) bool {
+	return t.Blocked.Has(sig) && t.SharedPending.Has(sig) || mayBlock(t, Shell(t), sig)
+}
+
+// whileBlocked returns what becomes of a signal that the leader keeps blocked, by its other threads.
+func (fp FirstProcess) whileBlocked(sig evidence.Signal) Reception {
+	for _, th := range fp.Threads {
+		switch {
+		case th.InSigwait():
+			return Caught
+		case !th.Blocked.Has(sig):
+			return ReceptionUnknown // it stays pending, and this thread may be about to wait for it
+		}
+	}
+	return Blocked
 }
 
 // unseen reports whether it is not known what the task sleeps in. One that runs is not

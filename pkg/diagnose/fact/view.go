@@ -111,17 +111,24 @@ func (k *Kill) See(p *View) {
 	if mayStart && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
 		k.Late, k.Still = k.Late+Grace(p), k.Still+Grace(p)
 	}
-	switch {
-	case p.Mirror:
-	case len(p.Plugins) > 0 && len(AppTasks(p)) == 0 && p.Overdue() >= KillLatency:
-		k.Done = true // its network is taken down, which comes after that
-	case k.Known && !k.Latest && !p.StopAwaited && p.Overdue() >= KillLatency:
-		k.Done = true
-	case late > KillLatency && !p.DeadlineUnsure && k.Stayed && p.Overdue() >= late+2*KillLatency: // between two readings
-		k.Done = true
-	default:
-		k.Done = p.Overdue() >= k.Late+StepPatience(p)
+	k.Done = k.hadTime(p)
+}
+
+// hadTime reports whether the kubelet has had the time to have the pod killed, by what else is known of the Kill.
+func (k *Kill) hadTime(p *View) bool {
+	if p.Mirror {
+		return false
 	}
+	overdue, late := p.Overdue(), beganLate(p)
+	switch {
+	case len(p.Plugins) > 0 && len(AppTasks(p)) == 0 && overdue >= KillLatency: // its network is taken down, which comes after that
+		return true
+	case k.Known && !k.Latest && !p.StopAwaited && overdue >= KillLatency:
+		return true
+	case late > KillLatency && !p.DeadlineUnsure && k.Stayed && overdue >= late+2*KillLatency: // between two readings
+		return true
+	}
+	return overdue >= k.Late+StepPatience(p)
 }
 
 // leftToKill reports whether a program of the pod may live that has not been killed: only for such a one does the kubelet wait. Those in a kernel

@@ -151,13 +151,19 @@ func untried(p *View) (left []MountedVolume, since time.Time) {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		m := Published(p, v)
-		if m == nil || m.Shared && !v.Inline || v.Driver == "" || v.NoRecord || v.Unregistered || v.Subpaths > 0 ||
-			!CountsCSI(p) || !Unpublishes(p, v.Driver) {
+		if m == nil || !wouldBeCounted(p, v, m) {
 			return nil, since
 		}
 		left = append(left, MountedVolume{v, m})
 	}
 	return left, UntriedSince(p)
+}
+
+// wouldBeCounted reports whether the kubelet would count an attempt at a volume that is mounted: no other pod has it, nothing but the mount is left
+// of it, its driver is there, and has answered before.
+func wouldBeCounted(p *View, v *evidence.Volume, m *evidence.Mount) bool {
+	shared := m.Shared && !v.Inline
+	return !shared && v.Driver != "" && !v.NoRecord && v.Subpaths == 0 && !v.Unregistered && CountsCSI(p) && Unpublishes(p, v.Driver)
 }
 
 // UntriedSince returns since when the kubelet has counted no attempt at a volume of one of the drivers of the pod's volumes.
