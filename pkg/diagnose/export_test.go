@@ -197,3 +197,9 @@ func meets[T any](f *Fact[T], p *fact.View, t T) (met bool) {
 	h := f.ask(p, t)
 	return h.answer == yes
 }
+
+// RuledOut reports whether a rule's facts say that its cause is not there.
+func (r *Rule) RuledOut(pod *evidence.Pod) bool {
+	got := r.By.look(fact.See(pod))
+	return len(got.found)+len(got.open)+len(got.unread) == 0
+}

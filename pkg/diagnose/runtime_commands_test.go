@@ -316,8 +316,8 @@ func TestRuntimeCommandOfTheNextContainer(t *testing.T) {
 		"the next one is not begun with": {func(p *evidence.Pod) { p.RuntimeCommands = nil }, false},
 		"the next one has started":       {func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }, false},
 		"the first one ran before, and the kubelet has written that it failed": {func(p *evidence.Pod) { p.Containers[2].BackedOff = true }, false},
-		"since when the next one is begun with is not known":                   {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks[0].Probe.Started = time.Time{} }, false},
-		"of the next one's command nothing is known":                           {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks[0].Probe = nil }, false},
+		"since when the next one is begun with is not known":                   {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks[0].Probe.Started = time.Time{} }, true},
+		"of the next one's command nothing is known":                           {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks[0].Probe = nil }, true},
 		"the next one's command has no process":                                {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks = nil }, false},
 	} {
 		p := commanded(5*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
