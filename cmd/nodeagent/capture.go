@@ -105,8 +105,8 @@ program on that node:
 	}
 	o.addFlags(cmd.Flags())
 	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; if shorter than the default, some stuck pods look healthy")
-	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print the diagnosis instead of the evidence: the state of the components that stop the pod, "+
-		"the phase, the causes found and the open ones, whether a force delete is safe, and what the conditions of each cause answer")
+	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print the diagnosis instead of the evidence: the components that stop the pod, the phase, "+
+		"the causes found and the open ones, whether a force delete is safe, and each condition's answer")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "path to a kubeconfig file; default: the pod's service "+
 		"account (environment: KUBECONFIG)")
 	return cmd

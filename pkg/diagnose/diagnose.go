@@ -175,7 +175,7 @@ func (d *Diagnosis) NotLookedFor(cause string) bool {
 // Blind is NotLookedFor of a cause that has not been found since a time. What has begun to last after that is asked of Early: else a
 // verdict would stand for as long as anything moves.
 func (d *Diagnosis) Blind(cause string, since time.Time) bool {
-	return d.notLookedFor(cause, func(o Open) bool { return !o.Timed || !o.Since.After(since) })
+	return d.notLookedFor(cause, func(o Open) bool { return !o.Timed || o.Since.Before(since) })
 }
 
 func (d *Diagnosis) notLookedFor(cause string, counts func(Open) bool) bool {
