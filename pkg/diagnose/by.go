@@ -158,6 +158,9 @@ func (f *Fact[T]) ask(p *fact.View, t T) Holding {
 
 // lacking returns the first of some sources that could not be read, "" for none.
 func lacking(p *fact.View, sources []evidence.Source) evidence.Source {
+	if len(p.Missing) == 0 {
+		return ""
+	}
 	for _, s := range sources {
 		if fact.Missing(p, s) {
 			return s
@@ -227,6 +230,7 @@ type Recognition interface {
 	Without(i int) (r Recognition, ok bool)
 
 	sources() (needs, partly []evidence.Source)
+	reads(s evidence.Source) bool
 	look(p *fact.View) looked
 	explain(p *fact.View) []Candidate
 	facts() int
@@ -257,14 +261,16 @@ func (l *looked) lack(sources ...evidence.Source) {
 }
 
 func (b By[T]) look(p *fact.View) (out looked) {
-	for _, s := range slices.Concat(b.From, b.Partly) {
-		if fact.Missing(p, s) {
-			out.lack(s)
+	if len(p.Missing) > 0 {
+		for _, s := range slices.Concat(b.From, b.Partly) {
+			if fact.Missing(p, s) {
+				out.lack(s)
+			}
 		}
-	}
-	if lacking(p, b.From) != "" {
-		out.blind = true
-		return out
+		if lacking(p, b.From) != "" {
+			out.blind = true
+			return out
+		}
 	}
 	// What is asked of the pod first spares it to list candidates.
 	first, all := 0, tally{}
@@ -354,6 +360,11 @@ func (b By[T]) sources() (needs, partly []evidence.Source) {
 	return needs, partly
 }
 
+func (b By[T]) reads(s evidence.Source) bool {
+	return slices.Contains(b.From, s) || slices.Contains(b.Partly, s) ||
+		slices.ContainsFunc(b.Facts, func(f Fact[T]) bool { return slices.Contains(f.From, s) || slices.Contains(f.Partly, s) })
+}
+
 // Ways recognises a cause in one of several ways. What they find is told in their order.
 type Ways []Recognition
 
@@ -399,6 +410,10 @@ func (w Ways) Without(i int) (Recognition, bool) {
 		return out, true
 	}
 	return nil, false
+}
+
+func (w Ways) reads(s evidence.Source) bool {
+	return slices.ContainsFunc(w, func(r Recognition) bool { return r.reads(s) })
 }
 
 func (w Ways) sources() (needs, partly []evidence.Source) {

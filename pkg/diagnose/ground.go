@@ -40,7 +40,7 @@ func (d *Diagnosis) Lacks(cause string) []evidence.Source {
 // Explains reports whether a cause, where it is found, explains or holds another one.
 func (d *Diagnosis) Explains(cause, other string) bool {
 	row := d.ground.row(cause)
-	return row != nil && slices.ContainsFunc(slices.Concat(row.Explains, row.Holds), func(r *Rule) bool { return r.Cause == other })
+	return row != nil && row.reaches(other)
 }
 
 // FoundIn reports whether a cause that is not found is found if nothing changes for so long, so that only time is missing now: two

@@ -116,7 +116,7 @@ func (s *search) late(r *Rule) Open {
 	case p.Gone || r.When != InGrace && r.When != InGraceAndAfter:
 	case s.killMayCome():
 		return Waits(p.Deadline, fact.UnknownAfter, Late)
-	case r.When == InGrace && r.Doc.Layer == layerSignal && slices.Contains(r.Sources(), evidence.Suspects) && stopMayCome(p):
+	case r.When == InGrace && r.Doc.Layer == layerSignal && r.By.reads(evidence.Suspects) && stopMayCome(p):
 		return Open{Since: p.DeletionRequested, Until: p.Deadline, Why: Late}
 	}
 	return Open{}
@@ -212,16 +212,24 @@ func (s *search) undecided(r *Rule) []Open {
 // explain tells symptoms from causes.
 func (s *search) explain(table Table) {
 	for _, row := range table {
-		for _, symptom := range slices.Concat(row.Explains, row.Holds) {
-			for i := range s.d.Findings {
-				f := &s.d.Findings[i]
-				// What somebody has stopped waits for nothing else: it stays when the other cause goes.
-				if f.Cause == symptom.Cause && f.Family != Stopped && slices.ContainsFunc(s.found[row.Rule.Cause], func(by Finding) bool { return by.reaches(f) }) {
-					f.Symptom = true
-				}
+		by := s.found[row.Rule.Cause]
+		if len(by) == 0 {
+			continue
+		}
+		for i := range s.d.Findings {
+			f := &s.d.Findings[i]
+			// What somebody has stopped waits for nothing else: it stays when the other cause goes.
+			if row.reaches(f.Cause) && f.Family != Stopped && slices.ContainsFunc(by, func(by Finding) bool { return by.reaches(f) }) {
+				f.Symptom = true
 			}
 		}
 	}
+}
+
+// reaches reports whether the row's cause explains or holds another one.
+func (r *Row) reaches(cause string) bool {
+	is := func(r *Rule) bool { return r.Cause == cause }
+	return slices.ContainsFunc(r.Explains, is) || slices.ContainsFunc(r.Holds, is)
 }
 
 // conclude says what follows from the search as a whole.

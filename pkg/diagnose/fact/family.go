@@ -73,8 +73,9 @@ func familyOfProbe(t *evidence.Task) string {
 	if waitsForProcessors(t.Probe) {
 		return FamilyOther
 	}
+	functions := append([]string{t.Probe.Wchan}, t.Probe.Stack...)
 	for _, sf := range stackFamilies {
-		for _, fn := range append([]string{t.Probe.Wchan}, t.Probe.Stack...) {
+		for _, fn := range functions {
 			for _, prefix := range sf.prefixes {
 				if strings.HasPrefix(fn, prefix) {
 					return sf.family
@@ -224,9 +225,8 @@ func WaitsForRCU(t *evidence.Task) bool {
 // waitsForProcessors reports the same without SRCU, behind which a driver or a
 // device may stand.
 func waitsForProcessors(probe *evidence.Probe) bool {
-	return slices.ContainsFunc(append([]string{probe.Wchan}, probe.Stack...), func(fn string) bool {
-		return isRCUWait(fn) && !strings.Contains(fn, "srcu")
-	})
+	waits := func(fn string) bool { return isRCUWait(fn) && !strings.Contains(fn, "srcu") }
+	return waits(probe.Wchan) || slices.ContainsFunc(probe.Stack, waits)
 }
 
 // isRCUWait knows the functions of kernel/rcu that wait, from Linux 5.14 to 6.18.
