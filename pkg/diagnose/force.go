@@ -253,7 +253,7 @@ func forceClaims(p *fact.View) *Force {
 // forceNetwork looks for the pod's sandbox, which holds its network, also while it is being
 // created: the address is allotted before that.
 func forceNetwork(p *fact.View) *Force {
-	if !sandboxUp(p) && p.CNI.State == fact.Unseen && len(p.ImageMounts) == 0 && len(p.Tasks) == 0 && fact.SandboxStop(p) == nil {
+	if !sandboxUp(p) && p.CNI.State == fact.Unseen && len(p.ImageMounts) == 0 && len(p.Tasks) == 0 && p.SandboxStop == nil {
 		return nil
 	}
 	return &Force{Answer: ForceNotYet, Why: ReasonNetwork}

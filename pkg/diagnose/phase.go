@@ -159,7 +159,7 @@ func locateAtSandbox(p *fact.View) Phase {
 
 // takesDownSandbox reports whether the pod's sandbox is seen to be taken down, or that to have failed: only one that has ended has a StatusError.
 func takesDownSandbox(p *fact.View) bool {
-	return len(p.Plugins) > 0 || len(p.ImageMounts) > 0 || fact.SandboxStop(p) != nil ||
+	return len(p.Plugins) > 0 || len(p.ImageMounts) > 0 || p.SandboxStop != nil ||
 		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.StatusError != "" })
 }
 
@@ -178,7 +178,7 @@ func groupRemoved(p *fact.View) bool {
 	if !p.NothingLeft() || !fact.SaidToRun(p) || fact.HoldsClaims(p) || p.Mirror {
 		return false
 	}
-	f := fact.SandboxStop(p)
+	f := p.SandboxStop
 	return (p.Seen.Group || p.Kill.Stayed) && (f == nil || !f.Last.After(p.UnchangedSince))
 }
 

@@ -79,10 +79,6 @@ func (f *SandboxFailure) CameBack() bool {
 // IsFresh reports whether the failure has not ended, by what the Events show.
 func (f *SandboxFailure) IsFresh(p *View) bool { return p.Time.Sub(f.Last) <= FailureSilence }
 
-// Persists reports whether the failure has come back, and by what the Events show has
-// not ended.
-func (f *SandboxFailure) Persists(p *View) bool { return f.CameBack() && f.IsFresh(p) }
-
 // StillTries reports whether the kubelet that has told of a failure still runs, as far
 // as is seen: what another one, or none, makes of it has not been told yet.
 func (f *SandboxFailure) StillTries(p *View) bool {
@@ -94,78 +90,113 @@ func (f *SandboxFailure) StillTries(p *View) bool {
 // claims: they are what comes next, and a driver that hangs looks the same.
 const freshWithClaims = 45 * time.Second
 
-// GoesOn reports whether a failure that comes back is what the pod still waits for, as far
-// as is seen: the kubelet that has told of it tries again.
-func (f *SandboxFailure) GoesOn(p *View) bool {
-	return f.Persists(p) && f.StillTries(p) && f.BeforeClaims(p)
-}
-
 // BeforeClaims reports whether the failure is as fresh as that of a pod with resource claims has to be.
 func (f *SandboxFailure) BeforeClaims(p *View) bool {
 	return p.ResourceClaims == 0 || p.Time.Sub(f.Last) <= freshWithClaims
 }
 
-// SandboxStop returns the last failure of the kubelet to have the pod's sandbox
-// stopped that it has told of since the deletion; nil when there is none. An Event
+// A StopError is what the kubelet has told of one try to have a pod's sandbox stopped that failed.
+type StopError struct {
+	*evidence.KillFailure
+	// Answer is that of containerd: it begins with the step that failed, where that is known.
+	Answer string
+	fits   bool // it is about this pod, since the deletion
+}
+
+// stopErrors returns what the kubelet has told, its last words first.
+func stopErrors(p *View) (out []StopError) {
+	for i := range p.KillFailures {
+		f := &p.KillFailures[i]
+		_, rest, ok := strings.Cut(f.Text, `KillPodSandboxError: "`)
+		if !ok {
+			continue
+		}
+		out = append(out, StopError{f, answer(rest), ofPod(f.Text, p.RuntimeUID) && during(p, f)})
+	}
+	return out
+}
+
+// LastStop returns the last failure of the kubelet to have the pod's sandbox
+// stopped among some that it has told of since the deletion; nil when there is none. An Event
 // may be forged, by somebody who may create Events in the pod's namespace. Only one
 // that fits what the node shows is looked at: it names the pod, is not from the future,
 // and where it names a sandbox, that is the pod's, and has ended where that comes before
 // the step that fails. The pod's own program can see the number of its sandbox, in
 // mountinfo, so it makes another pod's Event useless and proves no more.
-func SandboxStop(p *View) *SandboxFailure {
-	for i := range p.KillFailures {
-		f := &p.KillFailures[i]
-		text, ok := sandboxError(f.Text, p.RuntimeUID)
-		if !ok || !during(p, f) {
+func LastStop(p *View, told []StopError) *SandboxFailure {
+	i := slices.IndexFunc(told, func(e StopError) bool { return e.fits })
+	if i < 0 {
+		return nil
+	}
+	last := &told[i]
+	out := &SandboxFailure{Error: last.Answer, First: last.First, Last: last.Last, Count: last.Count}
+	if !out.parse(p) {
+		return nil
+	}
+	for j := range told {
+		other := &told[j]
+		if j == i || !other.fits || !out.isSame(last.Answer, other.Answer) {
 			continue
 		}
-		out := &SandboxFailure{Error: text, First: f.First, Last: f.Last, Count: f.Count}
-		for _, s := range steps {
-			rest, ok := strings.CutPrefix(text, string(s)+`"`)
-			if !ok {
-				continue
-			}
-			id, rest, _ := strings.Cut(rest, `"`)
-			if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-				return c.ID == id && (c.Kind == evidence.Sandbox) == (s != StepContainer) && (s == StepContainer || s == StepSandbox || c.State != evidence.StateRunning)
-			}) {
-				return nil // another pod's, or an invention
-			}
-			if s == StepSandbox {
-				rest = sandboxState.ReplaceAllString(rest, "")
-			}
-			out.Step, out.ID, out.Error = s, id, strings.TrimPrefix(rest, ": ")
+		out.Count += other.Count
+		if other.First.Before(out.First) {
+			out.First = other.First
 		}
-		if rest, ok := strings.CutPrefix(out.Error, `plugin type="`); ok && out.Step == StepNetwork {
-			plugin, rest, _ := strings.Cut(rest, `"`)
-			if pluginName.MatchString(plugin) {
-				out.Plugin = plugin
-			}
-			if _, text, ok := strings.Cut(rest, "failed (delete): "); ok {
-				out.Error = text
-			}
-		}
-		// What it told in other words before is the same failure when it is of the
-		// same kind, as where an error holds a number that changes, but not for want of something else. Of
-		// several containers each try fails at another one: containerd stops them in any order.
-		same := string(out.Step) + `"` + out.ID + `"`
-		if out.Step == StepContainer {
-			same = string(out.Step) + `"`
-		}
-		for j := range p.KillFailures {
-			other := &p.KillFailures[j]
-			t, ok := sandboxError(other.Text, p.RuntimeUID)
-			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, same) || !during(p, other) || Exhausted(text) != "" && Exhausted(t) != Exhausted(text) {
-				continue
-			}
-			out.Count += other.Count
-			if other.First.Before(out.First) {
-				out.First = other.First
-			}
-		}
-		return out
 	}
-	return nil
+	return out
+}
+
+// parse takes the step, the container and the plugin out of the answer. It reports false where that names another pod's sandbox, or an
+// invention.
+func (f *SandboxFailure) parse(p *View) bool {
+	answer := f.Error
+	for _, s := range steps {
+		rest, ok := strings.CutPrefix(answer, string(s)+`"`)
+		if !ok {
+			continue
+		}
+		id, rest, _ := strings.Cut(rest, `"`)
+		if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID == id && s.mayFailOf(&c) }) {
+			return false
+		}
+		if s == StepSandbox {
+			rest = sandboxState.ReplaceAllString(rest, "")
+		}
+		f.Step, f.ID, f.Error = s, id, strings.TrimPrefix(rest, ": ")
+	}
+	rest, ok := strings.CutPrefix(f.Error, `plugin type="`)
+	if !ok || f.Step != StepNetwork {
+		return true
+	}
+	plugin, rest, _ := strings.Cut(rest, `"`)
+	if pluginName.MatchString(plugin) {
+		f.Plugin = plugin
+	}
+	if _, text, ok := strings.Cut(rest, "failed (delete): "); ok {
+		f.Error = text
+	}
+	return true
+}
+
+// mayFailOf reports whether a step may fail of a container, or of the sandbox: it comes when all before it have ended.
+func (s Step) mayFailOf(c *evidence.Container) bool {
+	if s == StepContainer {
+		return c.Kind != evidence.Sandbox
+	}
+	return c.Kind == evidence.Sandbox && (s == StepSandbox || c.State != evidence.StateRunning)
+}
+
+// isSame reports whether what the kubelet has told in other words before is the same failure. It is when it is of the
+// same kind, as where an error holds a number that changes, but not for want of something else. Of
+// several containers each try fails at another one: containerd stops them in any order.
+func (f *SandboxFailure) isSame(last, before string) bool {
+	if f.Step == StepUnknown || Exhausted(last) != "" && Exhausted(before) != Exhausted(last) {
+		return false
+	}
+	if f.Step == StepContainer {
+		return strings.HasPrefix(before, string(f.Step)+`"`)
+	}
+	return strings.HasPrefix(before, string(f.Step)+`"`+f.ID+`"`)
 }
 
 // pluginName is what the type of a CNI plugin can be, which is the name of its program:
@@ -180,24 +211,23 @@ func during(p *View, f *evidence.KillFailure) bool {
 	return (goesOn || !f.First.Before(p.DeletionRequested.Add(-ClockSkew))) && !f.Last.After(p.Time.Add(ClockSkew))
 }
 
-// sandboxError returns containerd's answer out of what the kubelet says of a pod that
-// it could not stop: failed to "KillPodSandbox" for "UID" with KillPodSandboxError:
-// "rpc error: code = Unknown desc = …" (pkg/kubelet/container/sync_result.go). The
-// end may be missing.
-func sandboxError(text, uid string) (string, bool) {
-	_, rest, ok := strings.Cut(text, `failed to "KillPodSandbox" for "`+uid+`" with KillPodSandboxError: "`)
-	if !ok || uid == "" {
-		return "", false
-	}
-	text = unquote(rest)
-	text, ok = strings.CutPrefix(text, "rpc error: code = Unknown desc = ")
+// ofPod reports whether what the kubelet says is of a pod: failed to "KillPodSandbox" for "UID" with KillPodSandboxError:
+// "rpc error: code = Unknown desc = …" (pkg/kubelet/container/sync_result.go).
+func ofPod(text, uid string) bool {
+	return uid != "" && strings.Contains(text, `failed to "KillPodSandbox" for "`+uid+`" with KillPodSandboxError: "`)
+}
+
+// answer returns containerd's answer out of what the kubelet quotes of it. The end may be missing.
+func answer(quoted string) string {
+	text := unquote(quoted)
+	rest, ok := strings.CutPrefix(text, "rpc error: code = Unknown desc = ")
 	if !ok {
-		return strings.TrimPrefix(text, "rpc error: "), true
+		return strings.TrimPrefix(text, "rpc error: ")
 	}
-	if rest, ok := strings.CutPrefix(text, "failed to stop sandbox container "); ok {
-		text = string(StepSandbox) + rest
+	if of, ok := strings.CutPrefix(rest, "failed to stop sandbox container "); ok {
+		return string(StepSandbox) + of
 	}
-	return text, true
+	return rest
 }
 
 // sandboxState is what containerd 1.7 has behind the number of the sandbox; what it begins with has one word more, too.

@@ -16,12 +16,18 @@ type View struct {
 	Kill     Kill
 	// Pressed reports whether the node is under pressure (UnderPressure).
 	Pressed bool
+	// StopErrors are what the kubelet has told of why it could not have the sandbox stopped, and SandboxStop is the last such failure
+	// since the deletion (LastStop).
+	StopErrors  []StopError
+	SandboxStop *SandboxFailure
 }
 
 // See returns the View of a reading.
 func See(pod *evidence.Pod) *View {
 	p := &View{Pod: pod}
 	p.Pressed = pressed(p)
+	p.StopErrors = stopErrors(p)
+	p.SandboxStop = LastStop(p, p.StopErrors)
 	p.Actors = Actors{kubelet(p), containerd(p), shim(p), runc(p), cni(p), csi(p)}
 	p.Delivery.See(p)
 	p.Kill.See(p)

@@ -66,7 +66,7 @@ func hasNotExited(_ *fact.View, plugin *evidence.Task) bool { return plugin.Stat
 
 func delLasts(p *fact.View, plugin *evidence.Task) diagnose.Holding {
 	limit := fact.Plugin.With(p)
-	if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
+	if f := p.SandboxStop; f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
 		limit = patienceAgain
 	}
 	return hasRunFor(p, plugin, limit)

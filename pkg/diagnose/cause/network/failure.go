@@ -14,7 +14,7 @@ var phases = []diagnose.Phase{diagnose.Sandbox}
 // failures returns the kubelet's last failure to have the pod's sandbox stopped, by its Events: it is what the kubelet still fails at, or has
 // failed at.
 func failures(p *fact.View) []*fact.SandboxFailure {
-	if f := fact.SandboxStop(p); f != nil {
+	if f := p.SandboxStop; f != nil {
 		return []*fact.SandboxFailure{f}
 	}
 	return nil

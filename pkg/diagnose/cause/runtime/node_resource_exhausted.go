@@ -362,7 +362,7 @@ func containerdLacks(p *fact.View) []lack { return stopLacks(p, containerd) }
 
 // stopLacks returns what an owner has used up, of a pod whose stop fails.
 func stopLacks(p *fact.View, owner string) []lack {
-	f := fact.SandboxStop(p)
+	f := p.SandboxStop
 	if f == nil {
 		return nil
 	}
@@ -434,7 +434,7 @@ func isNamed(_ *fact.View, l lack) bool { return l.Resource == fact.Exhausted(l.
 func inTime(_ *fact.View, l lack) bool { return !l.stop.TimedOut() }
 
 func persists(p *fact.View, l lack) diagnose.Holding {
-	return retried(p, l.stop.Persists(p), diagnose.Retry)
+	return retried(p, l.stop.CameBack() && l.stop.IsFresh(p), diagnose.Retry)
 }
 
 func stillTries(p *fact.View, l lack) diagnose.Holding {
@@ -488,7 +488,7 @@ func finds(p *fact.View, by diagnose.By[lack]) bool {
 
 // stopTried answers whether the kubelet has tried again, which its next report shows.
 func stopTried(p *fact.View) diagnose.Holding {
-	f := fact.SandboxStop(p)
+	f := p.SandboxStop
 	if f == nil {
 		return diagnose.Is(true)
 	}
@@ -553,7 +553,7 @@ func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
 // isRelieved reports whether the next attempt may succeed: the limit is not used up any more, and no failure has been
 // reported since.
 func isRelieved(p *fact.View) bool {
-	f := fact.SandboxStop(p)
+	f := p.SandboxStop
 	return f != nil && slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
 		return s.Resource == fact.Exhausted(f.Error) && !s.Ended.IsZero() && !f.Last.After(s.Ended)
 	})

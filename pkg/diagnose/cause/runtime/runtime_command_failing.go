@@ -92,7 +92,8 @@ var RuntimeCommandFailing = &diagnose.Rule{
 
 // failureOf returns the kubelet's last failure to have a container signalled; nil when there is none that names it.
 func failureOf(p *fact.View, c *evidence.Container) *fact.SandboxFailure {
-	if f := fact.SandboxStop(naming(onlySignals(p), c.ID)); f != nil && f.ID == c.ID {
+	naming := func(e fact.StopError) bool { return strings.Contains(e.Answer, `"`+c.ID+`"`) }
+	if f := fact.LastStop(p, only(signalErrors(p), naming)); f != nil && f.ID == c.ID {
 		return f
 	}
 	return nil
@@ -106,7 +107,7 @@ func signalFails(p *fact.View, c *evidence.Container) bool {
 }
 
 // signalFailure returns the kubelet's last failure to have the pod's sandbox stopped, if that is about a signal; nil when it is not.
-func signalFailure(p *fact.View) *fact.SandboxFailure { return fact.SandboxStop(onlySignals(p)) }
+func signalFailure(p *fact.View) *fact.SandboxFailure { return fact.LastStop(p, signalErrors(p)) }
 
 func lastSignalFails(p *fact.View) bool {
 	f := signalFailure(p)
@@ -125,12 +126,12 @@ func signalFailsOfLate(p *fact.View) bool {
 
 func signalReported(p *fact.View) bool {
 	f := signalFailure(p)
-	return f != nil && p.Time.Sub(f.Last) <= fact.FailureSilence
+	return f != nil && f.IsFresh(p)
 }
 
 func signalFailsAgain(p *fact.View) diagnose.Holding {
 	f := signalFailure(p)
-	return unless(f != nil && f.Persists(p), diagnose.Seen(p, diagnose.Retry))
+	return unless(f != nil && f.CameBack(), diagnose.Seen(p, diagnose.Retry))
 }
 
 func signalStillTried(p *fact.View) diagnose.Holding {
@@ -169,32 +170,18 @@ func tellSignalFails(p *fact.View, c *evidence.Container) diagnose.Finding {
 // container (checkKillError in cmd/containerd-shim-runc-v2/process/utils.go).
 const afterKill = "unknown error after kill: "
 
-// onlySignals returns the pod with only those of the kubelet's failures to stop the sandbox where a runtime could not
-// signal. It returns none if the last failure is another one, because that one does not tell how often a signal failed.
-func onlySignals(p *fact.View) *fact.View {
-	pod := *p.Pod
-	pod.KillFailures = nil
-	of := *p
-	of.Pod = &pod
-	for _, f := range p.KillFailures {
-		_, text, ok := strings.Cut(f.Text, "KillPodSandboxError: ")
-		switch {
-		case !ok:
-		case strings.Contains(text, afterKill):
-			of.KillFailures = append(of.KillFailures, f)
-		case len(of.KillFailures) == 0:
-			return &of
-		}
+// signalErrors returns those of the kubelet's failures to stop the sandbox where a runtime could not
+// signal. There are none if the last failure is another one, because that one does not tell how often a signal failed.
+func signalErrors(p *fact.View) []fact.StopError {
+	ofSignal := func(e fact.StopError) bool { return strings.Contains(e.Answer, afterKill) }
+	if len(p.StopErrors) == 0 || !ofSignal(p.StopErrors[0]) {
+		return nil
 	}
-	return &of
+	return only(p.StopErrors, ofSignal)
 }
 
-// naming returns the pod with those of the kubelet's failures that name a container.
-func naming(p *fact.View, id string) *fact.View {
-	pod, of := *p.Pod, *p
-	pod.KillFailures = slices.DeleteFunc(slices.Clone(p.KillFailures), func(f evidence.KillFailure) bool { return !strings.Contains(f.Text, `\"`+id+`\"`) })
-	of.Pod = &pod
-	return &of
+func only(errors []fact.StopError, is func(fact.StopError) bool) []fact.StopError {
+	return slices.DeleteFunc(slices.Clone(errors), func(e fact.StopError) bool { return !is(e) })
 }
 
 // nextTry is how long after its last report the kubelet must report a failure again, on top of the grace period. It

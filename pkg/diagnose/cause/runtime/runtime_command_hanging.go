@@ -578,7 +578,7 @@ func again(p *fact.View, c command) bool {
 	}) {
 		return true
 	}
-	f := fact.SandboxStop(p)
+	f := p.SandboxStop
 	if f == nil || !f.TimedOut() || started.Before(f.Last) {
 		return false
 	}

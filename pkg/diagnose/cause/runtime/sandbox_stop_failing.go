@@ -169,7 +169,7 @@ func (f stopFailure) Named(*fact.View) string {
 }
 
 func stopFailures(p *fact.View) []stopFailure {
-	if f := fact.SandboxStop(p); f != nil {
+	if f := p.SandboxStop; f != nil {
 		return []stopFailure{{f}}
 	}
 	return nil
@@ -186,12 +186,12 @@ func signalsSandbox(_ *fact.View, f stopFailure) bool {
 func stopAnswered(_ *fact.View, f stopFailure) bool { return !f.TimedOut() }
 
 func stopReportedOfLate(p *fact.View, f stopFailure) bool {
-	return p.Time.Sub(f.Last) <= fact.FailureSilence
+	return f.IsFresh(p)
 }
 
 // stopFailsAgain answers for a failure that is reported of late.
 func stopFailsAgain(p *fact.View, f stopFailure) diagnose.Holding {
-	return unless(f.Persists(p), diagnose.Seen(p, diagnose.Retry))
+	return unless(f.CameBack(), diagnose.Seen(p, diagnose.Retry))
 }
 
 func kubeletStillTries(p *fact.View, f stopFailure) diagnose.Holding {
@@ -199,7 +199,7 @@ func kubeletStillTries(p *fact.View, f stopFailure) diagnose.Holding {
 }
 
 func claimsNotNext(p *fact.View, f stopFailure) diagnose.Holding {
-	return unless(p.ResourceClaims == 0 || f.GoesOn(p), diagnose.Seen(p, diagnose.Next))
+	return unless(f.BeforeClaims(p), diagnose.Seen(p, diagnose.Next))
 }
 
 // reportedSinceChange answers whether a report came since the pod has last moved: the reason of an earlier one may be gone.

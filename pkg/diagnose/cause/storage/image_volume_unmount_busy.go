@@ -88,7 +88,7 @@ func holdersOfImages(p *fact.View) []holder { return holdersOf(p, p.ImageMounts)
 
 // imageFailure returns the kubelet's last failure to stop the pod's sandbox where that was at its image volumes, else nil.
 func imageFailure(p *fact.View) *fact.SandboxFailure {
-	if f := fact.SandboxStop(p); f != nil && f.Step == fact.StepImageMounts {
+	if f := p.SandboxStop; f != nil && f.Step == fact.StepImageMounts {
 		return f
 	}
 	return nil
@@ -104,8 +104,8 @@ func isBusy(p *fact.View) bool {
 // isRepeated answers whether the failure has come back. One that has not been reported for long has ended.
 func isRepeated(p *fact.View) diagnose.Holding {
 	f := imageFailure(p)
-	if f == nil || p.Time.Sub(f.Last) > fact.FailureSilence || f.Persists(p) {
-		return diagnose.Is(f != nil && f.Persists(p))
+	if f == nil || !f.IsFresh(p) || f.CameBack() {
+		return diagnose.Is(f != nil && f.IsFresh(p))
 	}
 	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
 }
@@ -120,7 +120,7 @@ func isTriedAgain(p *fact.View) diagnose.Holding {
 
 // precedesClaims answers whether the kubelet has not come to the pod's resource claims yet, as far as its last report tells.
 func precedesClaims(p *fact.View) diagnose.Holding {
-	if f := imageFailure(p); f == nil || p.ResourceClaims == 0 || f.GoesOn(p) {
+	if f := imageFailure(p); f == nil || f.BeforeClaims(p) {
 		return diagnose.Is(f != nil)
 	}
 	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
