@@ -452,6 +452,14 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 
 		"tini over a program that ignores": {tini(func(c *evidence.Task) { c.Ignored = bitTERM }), "ChildIgnoresForwardedSignal", diagnose.Proved},
+		"tini over a program that blocks, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Blocked, c.SharedPending, c.PendingSince = bitTERM, bitTERM, requested })(p, t)
+			gone(p, 137, 0)
+		}, "ChildIgnoresForwardedSignal", diagnose.Proved},
+		"tini over a program that blocks, and exits after all": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Blocked, c.SharedPending, c.PendingSince = bitTERM, bitTERM, requested })(p, t)
+			gone(p, 0, 0)
+		}, "", ""},
 		"tini over a program that handles": {tini(func(c *evidence.Task) { c.Caught = bitTERM }), "", ""},
 		"tini over a program that dies":    {tini(func(*evidence.Task) {}), "", ""},
 		"tini with an orphan that ignores": {func(p *evidence.Pod, t *evidence.Task) {

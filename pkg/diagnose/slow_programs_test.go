@@ -183,3 +183,39 @@ func TestNetworkTakenAway(t *testing.T) {
 		}
 	}
 }
+
+// What kept a program from reacting to its stop signal is told of a pod that is gone if the program was killed, and not if it exited after all.
+func TestExitedAfterAll(t *testing.T) {
+	told := map[string]bool{}
+	for _, f := range fixtures(t) {
+		d := cause.Diagnose(f.evidence)
+		v, ok := d.Verdict()
+		if !ok || f.evidence.Gone || f.evidence.Overdue() >= 0 {
+			continue
+		}
+		ended := func(code int) string {
+			p := fixtureNamed(t, f.name)
+			p.Gone, p.Time = true, p.Deadline.Add(-time.Second)
+			for i := range p.Containers {
+				if c := &p.Containers[i]; c.Name == v.Container {
+					c.Exit = &evidence.Exit{Code: code, At: p.Deadline}
+				}
+			}
+			d := cause.Diagnose(p)
+			v, _ := d.Verdict()
+			return v.Cause
+		}
+		told[ended(137)] = true
+		if c := ended(0); c != "" {
+			t.Errorf("%s: %s is told of a program that has exited after all", f.name, c)
+		}
+	}
+	for _, c := range []string{
+		"ProcessStopped", "StopSignalMismatch", "ShellPID1NoTrap", "SignalDroppedByPID1", "StopSignalIgnored", "StopSignalBlocked",
+		"ShellPID1TrapDeferred", "ChildIgnoresForwardedSignal",
+	} {
+		if !told[c] {
+			t.Errorf("%s is told of no program that was killed", c)
+		}
+	}
+}

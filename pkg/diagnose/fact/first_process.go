@@ -25,7 +25,7 @@ type FirstProcess struct {
 // because their stop signal is not what they wait for; containers in a kernel of their
 // own; and what was put into the PID
 // namespace of another container to debug it, because it ends with that one. A static pod has none: the deletion of its mirror ends
-// nothing. Of a pod that is gone there are those of the containers that SIGKILL has ended at the deadline.
+// nothing.
 func FirstProcesses(p *View) []FirstProcess {
 	if p.Mirror {
 		return nil
@@ -33,8 +33,7 @@ func FirstProcesses(p *View) []FirstProcess {
 	var out []FirstProcess
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || Sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) ||
-			p.Gone && !KilledAtDeadline(p, c) {
+		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || Sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
 			continue
 		}
 		leader := firstLeader(p, c)

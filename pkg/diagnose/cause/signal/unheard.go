@@ -78,8 +78,7 @@ var (
 var sent = facts{
 	{Says: "First processes are looked at: those that runc's shim has started, of the running containers whose turn to end has come."},
 	{Says: "The turn of a sidecar comes after the containers of the app, and after the sidecars behind it in the specification."},
-	{Says: "Of a pod that is gone, these are the first processes of the containers that SIGKILL ended (exit code 137) at the deadline or later. " +
-		"Three seconds earlier count too: clocks may differ."},
+	killedIfGone,
 	{Says: "Nothing is seen that delays the stop signal: the kubelet, containerd and the shim work, and no container is being started. " +
 		"The kubelet has reported no failure to stop the pod, and the deadline is certain.", Pod: delivered},
 	{Says: "The node does not shut down: it may have sent the stop signal before the deletion.", Pod: diagnose.IfPod(nodeStays)},
@@ -89,6 +88,11 @@ var sent = facts{
 		"Of a request to a port it is not known.", Is: hookOver},
 	{Says: "A hook that runs a program is over when nothing is left that was executed in the container with the deletion. " +
 		"At the earliest, that is " + fact.HookDelay.String() + " after the deletion."},
+}
+
+var killedIfGone = diagnose.Fact[fact.FirstProcess]{
+	Says: "When the pod is gone: SIGKILL ended the container (exit code 137) at the deadline or later. Three seconds earlier count too: clocks may differ.",
+	Is:   diagnose.If(wasKilledIfGone),
 }
 
 // heard are the facts by which it is known what a process does with the stop signal that it has been sent.
@@ -167,6 +171,11 @@ func delivered(p *fact.View) diagnose.Holding {
 		return diagnose.Is(p.Delivery.Likely)
 	}
 	return untilGone(p, inTheGracePeriod(p, diagnose.Late))
+}
+
+// wasKilledIfGone reports whether the pod is there, or the container did not exit before its deadline.
+func wasKilledIfGone(p *fact.View, fp fact.FirstProcess) bool {
+	return !p.Gone || fact.KilledAtDeadline(p, fp.Container)
 }
 
 func nodeStays(p *fact.View) bool { return !p.Delivery.NodeShuttingDown }
