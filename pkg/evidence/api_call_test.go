@@ -36,7 +36,7 @@ func TestAPICallsRise(t *testing.T) {
 func TestDeletablesAreRemembered(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var earlier *Node
-	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 1}, {3, 4}, {1, 4}} {
+	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 3}, {3, 4}, {1, 4}} {
 		n := &Node{Deletable: step.pods, Read: start.Add(time.Duration(i) * time.Second)}
 		n.Since(earlier)
 		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.DeletablesUntil.IsZero() || step.until >= 0 &&

@@ -40,7 +40,7 @@ func TestClaimCallsRise(t *testing.T) {
 func TestUnpreparingIsRemembered(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var earlier *Node
-	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 1}, {3, 4}, {1, 4}} {
+	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 3}, {3, 4}, {1, 4}} {
 		n := &Node{Unpreparing: step.pods, Read: start.Add(time.Duration(i) * time.Second)}
 		n.Since(earlier)
 		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.UnpreparingUntil.IsZero() || step.until >= 0 &&

@@ -43,3 +43,30 @@ func countersSince[T any, P interface {
 		c.since(was[counts], read)
 	}
 }
+
+// An Alone is whether one pod of the node only can have raised a Counter.
+type Alone struct {
+	// Pods counts those that can, 0 where that is not known. Until is the time of the last reading that did not show a single one.
+	Pods  int
+	Until time.Time
+}
+
+// Since reports whether no other pod can have raised what has risen after a time.
+func (a Alone) Since(t time.Time) bool { return a.Pods == 1 && t.After(a.Until) }
+
+// until carries over Until to a reading that shows so many pods.
+func (a Alone) until(pods int, read time.Time) time.Time {
+	if pods == 1 {
+		return a.Until
+	}
+	return read
+}
+
+// Unmounts is about the kubelet's work on volumes, Deletes about its requests for the final delete, and Unprepares about resource claims.
+func (n *Node) Unmounts() Alone { return Alone{n.Unmounting, n.UnmountingUntil} }
+
+// Deletes is as Unmounts.
+func (n *Node) Deletes() Alone { return Alone{n.Deletable, n.DeletablesUntil} }
+
+// Unprepares is as Unmounts.
+func (n *Node) Unprepares() Alone { return Alone{n.Unpreparing, n.UnpreparingUntil} }

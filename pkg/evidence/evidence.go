@@ -668,15 +668,13 @@ type Node struct {
 	// API server for by now: those that terminate in a terminal phase, and all mirror
 	// pods, which it makes anew when they differ from their manifests. 0 when not known.
 	Deletable int `json:"deletable,omitempty"`
-	// DeletablesUntil is the time of the last reading that showed more than one of them;
-	// zero when none of the readings in a row did.
+	// DeletablesUntil is as UnmountingUntil.
 	DeletablesUntil time.Time `json:"deletablesUntil,omitzero"`
 	// Unpreparing counts the pods of the node of which the kubelet may be having resource
 	// claims unprepared by now: those with claims that terminate or of which no container
 	// runs, and those that have claims and are gone from the API. 0 when not known.
 	Unpreparing int `json:"unpreparing,omitempty"`
-	// UnpreparingUntil is the time of the last reading that showed more than one of them;
-	// zero when none of the readings in a row did.
+	// UnpreparingUntil is as UnmountingUntil.
 	UnpreparingUntil time.Time `json:"unpreparingUntil,omitzero"`
 	// Awaiting counts the namespaces of the node's pods past their deadline that the kubelet has not begun to stop (Pod.StopAwaited), and
 	// LastBegun is when the deletion was requested, of those that it has, that was the last one; zero when none is known.

@@ -482,15 +482,9 @@ func (n *Node) Since(earlier *Node) {
 	n.sinceSilent(&e)
 	n.sinceStalled(&e)
 	n.Kubelet.sinceShortages(&e.Kubelet, e.Read, n.Read)
-	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
-		n.UnmountingUntil = n.Read
-	}
-	if n.DeletablesUntil = e.DeletablesUntil; n.Deletable > 1 {
-		n.DeletablesUntil = n.Read
-	}
-	if n.UnpreparingUntil = e.UnpreparingUntil; n.Unpreparing > 1 {
-		n.UnpreparingUntil = n.Read
-	}
+	n.UnmountingUntil = e.Unmounts().until(n.Unmounting, n.Read)
+	n.DeletablesUntil = e.Deletes().until(n.Deletable, n.Read)
+	n.UnpreparingUntil = e.Unprepares().until(n.Unpreparing, n.Read)
 	if n.BlockedRead.IsZero() {
 		since(n.Blocked, e.Blocked, n.Read)
 		until(n.Blocked, n.Time)

@@ -81,7 +81,7 @@ func UnpublishCalls(p *View, driver string) []*evidence.VolumeCall {
 // took down when it counted what was counted last of these calls: what is counted of another
 // pod, which may be gone a moment later, was counted no later than the reading that showed it.
 func OnlyOneUnmounts(p *View, c *evidence.VolumeCall) bool {
-	return p.Node.Unmounting == 1 && c.Rose.After(p.Node.UnmountingUntil)
+	return p.Node.Unmounts().Since(c.Rose)
 }
 
 // VolumeRetry is how long the kubelet waits at most between two attempts at a volume

@@ -86,7 +86,7 @@ func isRefused(_ *fact.View, c *evidence.APICall) bool { return c.Refused() }
 func tellDeleteRejected(p *fact.View, c *evidence.APICall) diagnose.Finding {
 	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
 	// The rejected request may have been for another pod, which has been deleted since.
-	if p.Node.Deletable != 1 || !c.RoseBefore.After(p.Node.DeletablesUntil) {
+	if !p.Node.Deletes().Since(c.RoseBefore) {
 		f.Variants = []string{others}
 	}
 	return f

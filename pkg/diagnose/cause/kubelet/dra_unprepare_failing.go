@@ -367,5 +367,5 @@ func unprepareTimedOut(p *fact.View) bool {
 // onlyOneUnprepares reports whether this was the only pod of the node whose claims the kubelet could be unpreparing, since it reached its present
 // stage.
 func onlyOneUnprepares(p *fact.View) bool {
-	return p.Node.Unpreparing == 1 && !p.Node.UnpreparingUntil.After(p.UnchangedSince)
+	return p.Node.Unprepares().Since(p.UnchangedSince)
 }
