@@ -48,8 +48,8 @@ var FinalDeleteRejected = &diagnose.Rule{
 	},
 	Recurs: fact.UncountedRequests,
 	By: diagnose.By[*evidence.APICall]{
-		From: []evidence.Source{evidence.APICalls},
-		Of:   requests(evidence.MethodDelete),
+		From: []evidence.Source{evidence.APICalls}, Partly: ofKubelet,
+		Of: requests(evidence.MethodDelete),
 		Facts: []diagnose.Fact[*evidence.APICall]{
 			{Says: "status.phase is terminal (Succeeded or Failed).", Pod: diagnose.IfPod(isTerminal)},
 			{Says: "metadata.deletionGracePeriodSeconds is not 0.", Pod: diagnose.IfPod(isNotFinal)},

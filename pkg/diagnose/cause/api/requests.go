@@ -33,13 +33,16 @@ func requests(method string) func(*fact.View) []*evidence.APICall {
 
 // The facts about such a count.
 var (
+	ofKubelet = []evidence.Source{evidence.Kubelet}
+
 	counted = diagnose.Fact[*evidence.APICall]{
 		Says: "Since then, the kubelet has counted such a response at least twice (rest_client_requests_total of the kubelet).", Is: roseTwice,
 	}
 	lately = diagnose.Fact[*evidence.APICall]{Says: "The last one was counted less than a minute ago.", Is: diagnose.If(roseLately)}
 	// k3s and MicroK8s run controllers in the same process.
 	ownProgram = diagnose.Fact[*evidence.APICall]{
-		Says: "The kubelet is a program of its own, and no part of another one as in K3s and MicroK8s.", Pod: diagnose.IfPod(kubeletIsAlone),
+		Says: "The kubelet is a program of its own, and no part of another one as in K3s and MicroK8s.",
+		Pod:  diagnose.IfPod(kubeletIsAlone), Partly: ofKubelet,
 	}
 	answers = diagnose.Fact[*evidence.APICall]{
 		Says: "For two minutes, no request of the kubelet has met trouble of the API server itself: no answer, or code 401, 408, 429 or 5xx.",

@@ -58,8 +58,8 @@ var StatusUpdateRejected = &diagnose.Rule{
 	},
 	Recurs: fact.UncountedRequests,
 	By: diagnose.By[*evidence.APICall]{
-		From: []evidence.Source{evidence.APICalls},
-		Of:   requests(evidence.MethodPatch),
+		From: []evidence.Source{evidence.APICalls}, Partly: ofKubelet,
+		Of: requests(evidence.MethodPatch),
 		Facts: []diagnose.Fact[*evidence.APICall]{
 			{Says: "status.phase is not terminal (Succeeded or Failed).", Pod: diagnose.IfPod(isNotTerminal)},
 			{Says: "The pod's status reports a running container.", Pod: diagnose.IfPod(fact.SaidToRun)},
@@ -67,7 +67,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 			{
 				Says: "The node has no process, mount, cgroup or running container of the pod.",
 				Pod:  diagnose.IfPod(nothingLeft),
-				From: []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers},
+				From: []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes},
 			},
 			{Says: "A reading has found the pod's cgroup before, or the kubelet ran before the deletion. A node that was restarted has no such cgroup."},
 			{

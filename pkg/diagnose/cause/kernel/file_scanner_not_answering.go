@@ -129,7 +129,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 		},
 		diagnose.By[*evidence.Task]{
 			Title: "Before that",
-			Of:    runtimeThreads, Partly: []evidence.Source{evidence.RuntimeCommands, evidence.Plugins},
+			Of:    runtimeThreads, Partly: []evidence.Source{evidence.Processes, evidence.Containers, evidence.RuntimeCommands, evidence.Plugins},
 			Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
 				{Says: "Not all containers of the pod have ended.", Pod: diagnose.IfPod(containersLeft)},
 			}, waitsToStop, []diagnose.Fact[*evidence.Task]{

@@ -93,7 +93,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 		Facts: []diagnose.Fact[kept]{
 			{Says: "The kernel stack of the container's first process goes through zap_pid_ns_processes.", Is: diagnose.If(zaps)},
 			{Says: "The first process did not run between two readings ten seconds or more apart.", Is: initStands},
-			{Says: "The container of the first process is known.", Is: diagnose.If(initIsNamed)},
+			{Says: "The container of the first process is known.", Is: diagnose.If(initIsNamed), Partly: []evidence.Source{evidence.Shims}},
 			{Says: "Another process of the same PID namespace is still in the process table. It did not run between these readings either.",
 				Is: memberStands},
 			{Says: "No thread of the other process waits for the kernel's processors (RCU), or it has done so for sixty seconds.",

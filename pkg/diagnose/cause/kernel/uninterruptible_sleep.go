@@ -45,7 +45,8 @@ var UninterruptibleSleep = &diagnose.Rule{
 		Of: inStateD,
 		Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
 			{Says: "SIGKILL is pending in the thread (SigPnd, bit 0x100), and its state is D. " +
-				"A thread of gVisor gets none: its state is D ten seconds after the deadline or later.", Is: killPendingOrGVisor},
+				"A thread of gVisor gets none: its state is D ten seconds after the deadline or later.",
+				Is: killPendingOrGVisor, Partly: []evidence.Source{evidence.Containers}},
 			{Says: "State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context."},
 			{Says: "A thread of gVisor that waits for a FUSE daemon is not seen: it sleeps in state S until it gets a signal."},
 			{Says: "If it is a thread of gVisor: it does not wait for a fanotify permission listener, which is FileScannerNotAnswering.",

@@ -59,9 +59,12 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			{
 				Says: "The termination waits for it: it is the first process of a container, or of a PID namespace, or a member of a PID namespace " +
 					"whose first process exits.",
-				Is: diagnose.If(awaited), Partly: []evidence.Source{evidence.Containers},
+				Is: diagnose.If(awaited), Partly: []evidence.Source{evidence.Containers, evidence.Shims, evidence.Suspects},
 			},
-			{Says: "It has exited for certain: its name and its state were read at the same time.", Is: diagnose.If(nameIsInTime)},
+			{
+				Says: "It has exited for certain: its name and its state were read at the same time.",
+				Is:   diagnose.If(nameIsInTime), Partly: []evidence.Source{evidence.Shims},
+			},
 			{Says: "Readings over " + fact.Process.String() + " show the same. Three seconds are enough where the tracer is stopped.", Is: heldForLong},
 		},
 		Tell: diagnose.Each(tellHeld),

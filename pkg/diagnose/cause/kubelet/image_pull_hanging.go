@@ -88,7 +88,10 @@ var ImagePullHanging = &diagnose.Rule{
 			{Says: "The node's clock was not set in that time: what is new may look old then.", Is: clockKept},
 			{Says: "No thread of containerd is blocked, as by a disk.", Is: writesFreely, From: []evidence.Source{evidence.Processes}},
 			{Says: "No download has become complete in the last five minutes: it may still be written to the disk.", Is: allWritten},
-			{Says: "containerd has an incomplete download, or has had data of a complete one lately.", Is: diagnose.If(downloads)},
+			{
+				Says: "containerd has an incomplete download, or has had data of a complete one lately.",
+				Is:   diagnose.If(downloads), Partly: []evidence.Source{evidence.Containerd},
+			},
 			{Says: "containerd has stored nothing of any image for " + fact.Download.String() + ".", Is: still},
 			{Says: "containerd stores a MiB at a time, so a download of less than 12 KiB in a second looks the same."},
 			{Says: "containerd has the file of an incomplete download open (ingest in its content store): its pull has not ended.", Is: fileOpen},

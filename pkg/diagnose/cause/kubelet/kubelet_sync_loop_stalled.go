@@ -163,6 +163,7 @@ func awaitsLoop[T any]() []diagnose.Fact[T] {
 			Says: "Its containers run as if it had not been deleted, though containerd and the shim respond. " +
 				"Or nothing of it is on the node, and the kubelet has written nothing about it.",
 			Pod: diagnose.IfPod(untouchedOrNotBegun), From: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims},
+			Partly: []evidence.Source{evidence.Cgroups, evidence.Mounts, evidence.Volumes},
 		},
 		{
 			Says: "The kubelet was there before the deletion, and keeps to the pod's deadline. " +

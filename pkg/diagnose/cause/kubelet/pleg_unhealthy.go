@@ -103,7 +103,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 			Facts: slices.Concat(unlisted, []diagnose.Fact[diagnose.ThePod]{
 				{
 					Says: "The pod was deleted ten seconds or more after the kubelet had stopped processing deletions, and nothing shows that it stops the pod.",
-					Pod:  notRead, From: slices.Concat(seenFromBoth, []evidence.Source{evidence.Processes, evidence.Cgroups}),
+					Pod:  notRead, From: slices.Concat(seenFromBoth, []evidence.Source{evidence.Processes, evidence.Cgroups}), Partly: ofContainerd,
 				},
 				{Says: "It is proved."},
 			}),
@@ -118,7 +118,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 					Pod:  diagnose.IfPod(processLeft), From: []evidence.Source{evidence.Processes, evidence.Cgroups},
 				},
 				{Says: "The kubelet keeps to the pod's deadline: it was there before the deletion, and began with it in time.", Pod: deadlineKnown},
-				{Says: "The pod was deleted after the kubelet's last list.", Pod: deletedAfterList, From: seenFromBoth},
+				{Says: "The pod was deleted after the kubelet's last list.", Pod: deletedAfterList, From: seenFromBoth, Partly: ofContainerd},
 				{
 					Says: "Nothing has begun to stop the pod although containerd and the shim respond.",
 					Pod:  notBegunToStop, From: []evidence.Source{evidence.Containers, evidence.Shims},
@@ -138,9 +138,12 @@ var PLEGUnhealthy = &diagnose.Rule{
 				{Says: "status.phase is Succeeded or Failed.", Pod: containersEnded},
 				{
 					Says: "A container of the pod has ended after the kubelet's last list.",
-					Pod:  endedAfterList, From: slices.Concat(seenFromBoth, []evidence.Source{evidence.Containers, evidence.Shims}),
+					Pod:  endedAfterList, From: slices.Concat(seenFromBoth, []evidence.Source{evidence.Containers, evidence.Shims}), Partly: ofContainerd,
 				},
-				{Says: "When the kubelet last reported it, the pod had not changed for 20 seconds.", Pod: restedWhenReported, From: seenFromBoth},
+				{
+					Says: "When the kubelet last reported it, the pod had not changed for 20 seconds.",
+					Pod:  restedWhenReported, From: seenFromBoth, Partly: ofContainerd,
+				},
 				{Says: "It is inferred. Only the pod's cgroup or its object is left by then. " +
 					"If a list is too large, the kubelet's metrics show it before the Node is NotReady."},
 			}),
@@ -149,24 +152,30 @@ var PLEGUnhealthy = &diagnose.Rule{
 	},
 }
 
+// ofContainerd is the source that shows a list that is too large, which is a report, too.
+var ofContainerd = []evidence.Source{evidence.Containerd}
+
 // unlisted are the facts about the kubelet's list, and that the pod is late without it.
 var unlisted = []diagnose.Fact[diagnose.ThePod]{
 	{
 		Says: "The Node's condition Ready is False, and its message reports that PLEG is not healthy, and since when. " +
 			"Or a list is too large, and the kubelet's metrics show a last list 20 seconds old or more (kubelet_pleg_last_seen_seconds).",
-		Pod: reportsPLEG, From: seenFromBoth, Partly: []evidence.Source{evidence.Containerd},
+		Pod: reportsPLEG, From: seenFromBoth, Partly: ofContainerd,
 	},
 	{
 		Says: "The kubelet, which reports it every ten seconds and is not stopped, has done so twice and within a minute. " +
 			"It was started before the last list. By then, containerd had responded to nodeagent for 15 seconds or more.",
-		Pod: stillUnlisted, From: seenFromBoth,
+		Pod: stillUnlisted, From: seenFromBoth, Partly: ofContainerd,
 	},
 	{Says: "The pod is no static pod.", Pod: diagnose.IfPod(notStatic)},
-	{Says: "When the kubelet last reported it, the pod was ten seconds past its deadline.", Pod: lateWhenReported, From: seenFromBoth},
+	{
+		Says: "When the kubelet last reported it, the pod was ten seconds past its deadline.",
+		Pod:  lateWhenReported, From: seenFromBoth, Partly: ofContainerd,
+	},
 	{
 		Says: "It is known which list fails, or that none does: nodeagent requests both from containerd, and takes 64 KiB of each. " +
 			"A request without a response hangs after three attempts.",
-		Pod: listsTried, From: seenFromBoth, Partly: []evidence.Source{evidence.Containerd},
+		Pod: listsTried, From: seenFromBoth, Partly: ofContainerd,
 	},
 }
 

@@ -83,21 +83,24 @@ var PostStartHookRunning = &diagnose.Rule{
 		diagnose.By[*evidence.Container]{
 			Title: "A program (exec) runs", From: containers, Of: containersWith(postStartProgram),
 			Facts: slices.Concat(beingStarted, []diagnose.Fact[*evidence.Container]{
-				{Says: "The shim names that process, or the containers of the pod share no PID namespace.", Is: diagnose.If(firstCertain), From: hookSources},
+				{
+					Says: "The shim names that process, or the containers of the pod share no PID namespace.",
+					Is:   diagnose.If(firstCertain), From: hookSources, Partly: shims,
+				},
 				{Says: "It is known when each process was started that the shim has executed in the container.", Is: diagnose.If(agesKnown), From: hookSources},
 				{
 					Says: "One of these was started within " + fact.HookBegins.String() + " after the first process. " +
 						"It leads a process group, and has no terminal, unlike one of kubectl exec -t.",
-					Is: diagnose.If(hookFound), From: hookSources,
+					Is: diagnose.If(hookFound), From: hookSources, Partly: shims,
 				},
-				{Says: "It is the only such process.", Is: diagnose.If(onlyOneFound), From: hookSources},
-				{Says: "It was started before the deletion request.", Is: diagnose.If(begunBefore), From: hookSources},
-				{Says: "It has the hook's name, or any name if the hook is a shell.", Is: diagnose.If(namedAsHook), From: hookSources},
+				{Says: "It is the only such process.", Is: diagnose.If(onlyOneFound), From: hookSources, Partly: shims},
+				{Says: "It was started before the deletion request.", Is: diagnose.If(begunBefore), From: hookSources, Partly: shims},
+				{Says: "It has the hook's name, or any name if the hook is a shell.", Is: diagnose.If(namedAsHook), From: hookSources, Partly: shims},
 				{Says: "With hostPID, the hook is no shell.", Is: diagnose.If(noShellOfHost)},
 				{Says: "With hostPID, all other containers run.", Is: diagnose.If(lastOfHost)},
-				{Says: "The kubelet runs, and has not been restarted since.", Is: diagnose.If(kubeletSinceHook), From: hookSources},
-				{Says: containerdStays, Is: containerdSinceHook, From: hookSources},
-				{Says: "The kubelet has started no other container since.", Is: diagnose.If(noneStartedSinceHook), From: hookSources},
+				{Says: "The kubelet runs, and has not been restarted since.", Is: diagnose.If(kubeletSinceHook), From: hookSources, Partly: shims},
+				{Says: containerdStays, Is: containerdSinceHook, From: hookSources, Partly: shims},
+				{Says: "The kubelet has started no other container since.", Is: diagnose.If(noneStartedSinceHook), From: hookSources, Partly: shims},
 				{Says: "It is proved if all other containers run, and the start of the kubelet and of containerd is known. " +
 					"Otherwise the kubelet may be at the start of another container, and it is inferred. With hostPID it is inferred, too."},
 			}),
@@ -105,7 +108,7 @@ var PostStartHookRunning = &diagnose.Rule{
 		},
 		diagnose.By[leftByHook]{
 			Title: "A program (exec) has ended, and what it has started holds its output open",
-			From:  slices.Concat(containers, hookSources), Of: childrenOfFirst,
+			From:  slices.Concat(containers, hookSources), Partly: shims, Of: childrenOfFirst,
 			Facts: []diagnose.Fact[leftByHook]{
 				{Says: startsWithHook, Is: diagnose.If(leftStarts)},
 				{Says: "Each container of the pod has a PID namespace of its own.", Pod: diagnose.IfPod(ownNamespaces)},
@@ -124,8 +127,11 @@ var PostStartHookRunning = &diagnose.Rule{
 		diagnose.By[*evidence.Container]{
 			Title: "A sleep", From: containers, Of: containersWith(postStartSleep),
 			Facts: slices.Concat(beingStarted, sinceFirst, []diagnose.Fact[*evidence.Container]{
-				{Says: containerdStays, Is: containerdSinceSleep, From: hookSources},
-				{Says: "The container's first process was started less long ago than the hook sleeps.", Is: diagnose.If(sleepsOn), From: hookSources},
+				{Says: containerdStays, Is: containerdSinceSleep, From: hookSources, Partly: shims},
+				{
+					Says: "The container's first process was started less long ago than the hook sleeps.",
+					Is:   diagnose.If(sleepsOn), From: hookSources, Partly: shims,
+				},
 				{Says: "It is inferred, because a kubelet before 1.30 may not know such hooks."},
 			}),
 			Tell: diagnose.Each(tellPostStartSleep),
@@ -133,7 +139,7 @@ var PostStartHookRunning = &diagnose.Rule{
 		diagnose.By[*evidence.Container]{
 			Title: "A request (httpGet)", From: containers, Of: containersWith(postStartPort),
 			Facts: slices.Concat(beingStarted, sinceFirst, []diagnose.Fact[*evidence.Container]{
-				{Says: containerdStays, Is: containerdSinceFirst, From: hookSources},
+				{Says: containerdStays, Is: containerdSinceFirst, From: hookSources, Partly: shims},
 				{
 					Says: "The kubelet has a connection to the port in the specification, over which nothing at all has come back. " +
 						"A begun response or a TLS handshake counts as an answer.",
@@ -160,14 +166,14 @@ const (
 // beingStarted are the facts about a container whose start the kubelet has not completed.
 var beingStarted = []diagnose.Fact[*evidence.Container]{
 	{Says: startsWithHook, Is: diagnose.If(fact.Starts)},
-	{Says: "The container's first process is known, and when it was started.", Is: diagnose.If(firstKnown), From: hookSources},
+	{Says: "The container's first process is known, and when it was started.", Is: diagnose.If(firstKnown), From: hookSources, Partly: shims},
 }
 
 // sinceFirst are those about a hook that is the kubelet's own doing, since the container's first process was started.
 var sinceFirst = []diagnose.Fact[*evidence.Container]{
 	{Says: "The kubelet's process is not stopped.", Pod: diagnose.IfPod(kubeletGoesOn)},
-	{Says: "The kubelet runs, and has not been restarted since.", Is: diagnose.If(kubeletSinceFirst), From: hookSources},
-	{Says: "The kubelet has started no other container since.", Is: diagnose.If(noneStartedSinceFirst), From: hookSources},
+	{Says: "The kubelet runs, and has not been restarted since.", Is: diagnose.If(kubeletSinceFirst), From: hookSources, Partly: shims},
+	{Says: "The kubelet has started no other container since.", Is: diagnose.If(noneStartedSinceFirst), From: hookSources, Partly: shims},
 }
 
 func postStartProgram(c *evidence.Container) bool { return c.PostStartProgram != "" }

@@ -113,7 +113,7 @@ var PreStopHookRunning = &diagnose.Rule{
 		diagnose.By[*evidence.Container]{
 			Title: "A program (exec), inside the grace period", From: containers, Of: containersWith(preStopProgram),
 			Facts: slices.Concat(insideGrace, seenHook, []diagnose.Fact[*evidence.Container]{
-				{Says: "The hook" + hasRunForLong, Is: hookLasts, From: hookSources},
+				{Says: "The hook" + hasRunForLong, Is: hookLasts, From: hookSources, Partly: shims},
 			}),
 			Tell: diagnose.Each(tellProgram),
 		},
@@ -121,8 +121,8 @@ var PreStopHookRunning = &diagnose.Rule{
 			Title: "A program (exec), when the pod is gone", From: containers, Of: containersWith(preStopProgram),
 			Facts: slices.Concat(outlasted, seenHook, []diagnose.Fact[*evidence.Container]{
 				{Says: "SIGKILL ended the container (exit code 137) a second or more after the hook had run for the grace period. " +
-					"Or the container ended by itself when the hook had.", Is: diagnose.If(outlivedHook), From: hookSources},
-				{Says: "It ended no more than eleven seconds after that.", Is: diagnose.If(soonAfterHook), From: hookSources},
+					"Or the container ended by itself when the hook had.", Is: diagnose.If(outlivedHook), From: hookSources, Partly: shims},
+				{Says: "It ended no more than eleven seconds after that.", Is: diagnose.If(soonAfterHook), From: hookSources, Partly: shims},
 				{Says: "The hook was seen within six seconds of the container's end.", Is: diagnose.If(lastReadAtEnd)},
 				{Says: "If the container ended by itself, the hook was seen two seconds or less before the deadline.", Is: diagnose.If(killedOrReadAtDeadline)},
 				{Says: "On a node that reports pressure, nothing of the hook was ready to run (state R).", Is: diagnose.If(awaitsNoTurn), From: hookSources},
@@ -181,6 +181,7 @@ var (
 	containers     = []evidence.Source{evidence.Containers}
 	hookSources    = []evidence.Source{evidence.Processes, evidence.Suspects}
 	requestSources = []evidence.Source{evidence.Requests}
+	shims          = []evidence.Source{evidence.Shims}
 )
 
 // insideGrace are the facts about a hook of any kind that runs inside the grace period.
@@ -204,7 +205,7 @@ var seenHook = []diagnose.Fact[*evidence.Container]{
 	{
 		Says: "After the deletion request, a process was started in the container, by its shim and not by another process of the " +
 			"container. It has the name in the specification, or any name if that is a shell.",
-		Is: diagnose.If(hookSeen), From: hookSources,
+		Is: diagnose.If(hookSeen), From: hookSources, Partly: shims,
 	},
 	{Says: "It was the only such process, and had no terminal, unlike one of kubectl exec -t."},
 	{Says: "It only sleeps if the specification has nothing but sleep(1), or if the process is sleep. " +
@@ -237,7 +238,7 @@ var (
 	}
 	delivered = diagnose.Fact[*evidence.Container]{
 		Says: "Nothing is seen that keeps the kubelet from stopping the pod.",
-		Pod:  diagnose.IfPod(likely), From: []evidence.Source{evidence.Processes},
+		Pod:  diagnose.IfPod(likely), From: []evidence.Source{evidence.Processes}, Partly: []evidence.Source{evidence.Kubelet},
 	}
 	soonAfterGrace = diagnose.Fact[*evidence.Container]{
 		Says: "The container ended no more than eleven seconds after the grace period.", Is: diagnose.If(soonAfterDeletion),

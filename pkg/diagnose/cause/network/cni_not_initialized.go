@@ -42,7 +42,10 @@ var CNINotInitialized = &diagnose.Rule{
 		Of:   failures,
 		Facts: slices.Concat(fails, []diagnose.Fact[*fact.SandboxFailure]{
 			{Says: "The reported error is that CNI is not initialized (cni plugin not initialized).", Is: diagnose.If(uninitialized)},
-			{Says: "containerd itself reports now that its network is not ready (the condition NetworkReady of the CRI).", Pod: networkIsDown},
+			{
+				Says: "containerd itself reports now that its network is not ready (the condition NetworkReady of the CRI).",
+				Pod:  networkIsDown, From: []evidence.Source{evidence.Containerd},
+			},
 		}),
 		Tell: diagnose.First(tellNotInitialized),
 	},

@@ -68,18 +68,18 @@ var ContainerdDown = &diagnose.Rule{
 		diagnose.By[diagnose.ThePod]{
 			Title: "If containerd has no process",
 			Facts: []diagnose.Fact[diagnose.ThePod]{
-				{Says: refuses, Pod: diagnose.IfPod(isRefused)},
-				{Says: "This has been so for 20 seconds. A containerd that is being restarted listens again sooner.", Pod: refusedForLong},
-				{Says: "No process has been called containerd for 20 seconds.", Pod: absentForLong},
+				{Says: refuses, Pod: diagnose.IfPod(isRefused), Partly: ofContainerd},
+				{Says: "This has been so for 20 seconds. A containerd that is being restarted listens again sooner.", Pod: refusedForLong, Partly: ofContainerd},
+				{Says: "No process has been called containerd for 20 seconds.", Pod: absentForLong, Partly: ofContainerd},
 			},
 			Tell: diagnose.OfPod(tellAbsent),
 		},
 		diagnose.By[*evidence.Task]{
 			Title: "If a process is called containerd (family NotListening)",
-			Of:    containerdProcess,
+			Of:    containerdProcess, Partly: ofContainerd,
 			Facts: []diagnose.Fact[*evidence.Task]{
-				{Says: refuses, Pod: diagnose.IfPod(isRefused)},
-				{Says: "The process has not listened for " + fact.Answer.String() + ".", Pod: deafForLong},
+				{Says: refuses, Pod: diagnose.IfPod(isRefused), Partly: ofContainerd},
+				{Says: "The process has not listened for " + fact.Answer.String() + ".", Pod: deafForLong, Partly: ofContainerd},
 				{Says: "Inferred: the process may be docker's containerd, and not the one that should listen on this socket."},
 			},
 			Tell: diagnose.Each(tellNotListening),
@@ -87,8 +87,8 @@ var ContainerdDown = &diagnose.Rule{
 		diagnose.By[diagnose.ThePod]{
 			Title: "If containerd does not stay up (family Restarts)",
 			Facts: []diagnose.Fact[diagnose.ThePod]{
-				{Says: "containerd has exited three times or more.", Pod: endsOften},
-				{Says: "It exited the first time at least three minutes ago.", Pod: endsForLong},
+				{Says: "containerd has exited three times or more.", Pod: endsOften, Partly: ofContainerd},
+				{Says: "It exited the first time at least three minutes ago.", Pod: endsForLong, Partly: ofContainerd},
 				{Says: "It is not down in one of the other two ways.", Pod: diagnose.IfPod(notDown)},
 				{Says: "No reading since the first exit has found a containerd that had responded for a minute. Either nothing listened, or it had " +
 					"been restarted."},

@@ -69,8 +69,9 @@ var ContainerdHung = &diagnose.Rule{
 	},
 	By: diagnose.Ways{
 		diagnose.By[*evidence.Task]{
-			Title: "If containerd's process is stopped (family Stopped)",
-			Of:    containerdProcess,
+			Title:  "If containerd's process is stopped (family Stopped)",
+			Partly: ofContainerd,
+			Of:     containerdProcess,
 			Facts: slices.Concat(silent[*evidence.Task](), silentTwice, []diagnose.Fact[*evidence.Task]{
 				{Says: "The process is stopped (state T).", Is: diagnose.If(isStopped)},
 				{Says: "It has been so for three seconds.", Is: stoppedForLong},
@@ -78,8 +79,9 @@ var ContainerdHung = &diagnose.Rule{
 			Tell: diagnose.Each(tellHungAsStopped),
 		},
 		diagnose.By[*evidence.Task]{
-			Title: "If containerd's main thread hangs in the kernel (family Blocked)",
-			Of:    containerdProcess,
+			Title:  "If containerd's main thread hangs in the kernel (family Blocked)",
+			Partly: ofContainerd,
+			Of:     containerdProcess,
 			Facts: slices.Concat(silent[*evidence.Task](), silentTwice, []diagnose.Fact[*evidence.Task]{
 				{Says: "The main thread is in uninterruptible sleep (D state).", Is: diagnose.If(isBlocked)},
 				{Says: "The node is not under pressure (PSI): a slow disk keeps a thread in D state, too.", Pod: notPressed},
@@ -91,7 +93,7 @@ var ContainerdHung = &diagnose.Rule{
 			Title: "In all other cases",
 			Facts: append(silent[diagnose.ThePod](), []diagnose.Fact[diagnose.ThePod]{
 				{Says: "Three such requests or more have had no response.", Pod: silentThrice},
-				{Says: "This has been so for " + fact.Answer.String() + ". A busy node responds late.", Pod: unansweredForLong},
+				{Says: "This has been so for " + fact.Answer.String() + ". A busy node responds late.", Pod: unansweredForLong, Partly: ofContainerd},
 				{Says: "The process is not held in one of the other two ways.", Pod: diagnose.IfPod(notHeld)},
 			}...),
 			Tell: diagnose.OfPod(tellHung),
@@ -99,24 +101,27 @@ var ContainerdHung = &diagnose.Rule{
 	},
 }
 
+// ofContainerd is the source of what is known of containerd itself.
+var ofContainerd = []evidence.Source{evidence.Containerd}
+
 // silent are the facts about a containerd that does not respond, and silentTwice those where two requests are enough.
 func silent[T any]() []diagnose.Fact[T] {
 	return []diagnose.Fact[T]{
 		{
 			Says: "containerd's socket accepts connections. A containerd that is not running refuses them, which is another cause (ContainerdDown).",
-			Pod:  diagnose.IfPod(accepts),
+			Pod:  diagnose.IfPod(accepts), Partly: ofContainerd,
 		},
 		{
 			Says: "A request for containerd's version, or for a record that does not exist in its metadata database, gets no response within two " +
 				"seconds. If only a single shim hangs, containerd itself still responds (ShimHung).",
-			Pod: diagnose.IfPod(isSilent),
+			Pod: diagnose.IfPod(isSilent), Partly: ofContainerd,
 		},
 	}
 }
 
 var silentTwice = []diagnose.Fact[*evidence.Task]{
 	{Says: "Two such requests or more have had no response.", Pod: unansweredTwice},
-	{Says: "The first of them was made three seconds ago or more.", Pod: unansweredApart},
+	{Says: "The first of them was made three seconds ago or more.", Pod: unansweredApart, Partly: ofContainerd},
 }
 
 func accepts(p *fact.View) bool { return !p.Node.Containerd.Refused }

@@ -50,13 +50,19 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			{Says: sharesPIDs, Pod: diagnose.IfPod(sharesPID)},
 			{Says: runsRunc + ".", Is: diagnose.If(ofRunc)},
 			{Says: saysRunning, Is: diagnose.If(isRunning)},
-			{Says: "The shim says that it runs, too.", Is: diagnose.If(shimSaysRunning), Partly: []evidence.Source{evidence.Shims}},
-			{Says: pidGone, Is: diagnose.If(isPIDGone), From: []evidence.Source{evidence.Processes}},
+			{Says: "The shim says that it runs, too.", Is: diagnose.If(shimSaysRunning), Partly: shims},
+			{Says: pidGone, Is: diagnose.If(isPIDGone), From: processes, Partly: shims},
 			{Says: "The container's cgroup has no process.", Is: diagnose.If(groupEmpty), From: []evidence.Source{evidence.Cgroups}},
-			{Says: oneShim, Is: diagnose.If(ofOneShim), From: []evidence.Source{evidence.Processes}},
-			{Says: "The shim is not stopped or traced.", Is: diagnose.If(ofLiveShim)},
-			{Says: "The shim has the output of an exec in the container open.", Is: diagnose.If(isExecuted), From: []evidence.Source{evidence.Suspects}},
-			{Says: "The shim has a child outside the pod's cgroups.", Pod: diagnose.IfPod(hasChild), From: []evidence.Source{evidence.Processes}},
+			{Says: oneShim, Is: diagnose.If(ofOneShim), From: processes},
+			{Says: "The shim is not stopped or traced.", Is: diagnose.If(ofLiveShim), From: processes},
+			{
+				Says: "The shim has the output of an exec in the container open.",
+				Is:   diagnose.If(isExecuted), From: []evidence.Source{evidence.Suspects}, Partly: shims,
+			},
+			{
+				Says: "The shim has a child outside the pod's cgroups.",
+				Pod:  diagnose.IfPod(hasChild), From: processes, Partly: []evidence.Source{evidence.RuntimeCommands},
+			},
 			{Says: "It can write to a pipe of the shim, and so can each other child outside the pod's cgroups.", Pod: diagnose.IfPod(childrenWrite)},
 			{
 				Says: "Each of them leads its process group, as a process started by an exec does. The shim has no other child, such as a runc that " +

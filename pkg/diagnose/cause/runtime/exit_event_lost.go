@@ -126,25 +126,28 @@ var ExitEventLost = &diagnose.Rule{
 				{Says: runsRunc + ": its processes are visible to the node's kernel.", Is: diagnose.If(ofRunc)},
 				{Says: saysRunning, Is: diagnose.If(isRunning)},
 				vacant,
-				{Says: "This has lasted for " + fact.Disagree.String() + ".", Is: vacantForLong},
+				{Says: "This has lasted for " + fact.Disagree.String() + ".", Is: vacantForLong, From: vacant.From, Partly: shims},
 			}, containerdSettled[*evidence.Container](), []diagnose.Fact[*evidence.Container]{
 				{
 					Says: "It has also lasted for as long as the pod had been past its deadline when it began, up to five minutes. containerd retries " +
 						"after pauses that double.",
-					Is: nextTryFailed,
+					Is: nextTryFailed, From: vacant.From, Partly: shims,
 				},
 				{Says: afterContainers, Is: diagnose.If(containersFirst)},
 				{Says: "containerd has a task for it, if it is the sandbox. The kubelet waits for no sandbox without one.", Is: diagnose.If(sandboxHasTask)},
 				{Says: "The container's cgroup has no process.", Is: diagnose.If(groupEmpty), From: []evidence.Source{evidence.Cgroups}},
 				{
 					Says: "The pod has one shim that is known for certain, or containerd has no task for the container.",
-					Is:   unlessGone(diagnose.If(ofOneShim)), From: []evidence.Source{evidence.Processes},
+					Is:   unlessGone(diagnose.If(ofOneShim)), From: processes, Partly: shims,
 				},
-				{Says: "The shim is not stopped or traced, or containerd has no task for the container.", Is: unlessGone(diagnose.If(ofLiveShim))},
+				{
+					Says: "The shim is not stopped or traced, or containerd has no task for the container.",
+					Is:   unlessGone(diagnose.If(ofLiveShim)), From: processes, Partly: shims,
+				},
 				{
 					Says: "The container's cgroup still exists, unless systemd manages it, or containerd has no task for the container. runc would have " +
 						"removed the cgroup if containerd had begun to delete the task.",
-					Is: unlessGone(diagnose.If(groupLeft)), From: []evidence.Source{evidence.Cgroups},
+					Is: unlessGone(diagnose.If(groupLeft)), From: []evidence.Source{evidence.Cgroups}, Partly: shims,
 				},
 				{
 					Says: "No process has held the container's output open for five minutes, as far as nodeagent has seen, or containerd has no task for " +
@@ -196,7 +199,7 @@ var vacant = diagnose.Fact[*evidence.Container]{
 	Says: "The kernel shows no task of it. The shim has closed its output, and says that it has stopped, or that it runs although no process has " +
 		"its PID any more (ShimDenies). Or containerd has no task for it (TaskGone).",
 	Is:   diagnose.If(isVacant),
-	From: []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Suspects}, Partly: []evidence.Source{evidence.Shims},
+	From: []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Suspects}, Partly: shims,
 }
 
 // containerdSettled are the facts about containerd where views of a container are compared.

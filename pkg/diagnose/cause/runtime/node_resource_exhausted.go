@@ -161,14 +161,14 @@ var NodeResourceExhausted = &diagnose.Rule{
 // of its steps.
 var forStatus = diagnose.By[lack]{
 	Title: "containerd cannot report the sandbox's status",
-	From:  processes, Partly: limits, Of: statusLacks,
+	From:  []evidence.Source{evidence.Processes, evidence.Containers}, Partly: limits, Of: statusLacks,
 	Facts: slices.Concat(lasting, []diagnose.Fact[lack]{
 		{
 			Says: "containerd does not report the sandbox's status, because it can open no file.",
-			Is:   inLack(failsForFiles), From: []evidence.Source{evidence.Containers},
+			Is:   inLack(failsForFiles),
 		},
 		{Says: "This has been so for ten seconds.", Is: failsForLong},
-		{Says: noneLeft, Pod: diagnose.IfPod(allExited), From: []evidence.Source{evidence.Containers}},
+		{Says: noneLeft, Pod: diagnose.IfPod(allExited)},
 		{Says: "Limits of the pod's own cgroup and of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max) are not checked."},
 	}),
 	Tell: diagnose.First(tellForStatus),
@@ -180,12 +180,12 @@ var unaccepting = diagnose.By[lack]{
 	From:  processes, Partly: limits, Of: connectionLacks,
 	Facts: slices.Concat(lasting, silent[lack](), []diagnose.Fact[lack]{
 		{Says: "Three such requests or more have had no response.", Pod: silentThrice},
-		{Says: "This has been so for " + fact.Answer.String() + ", as ContainerdHung requires.", Pod: unansweredForLong},
+		{Says: "This has been so for " + fact.Answer.String() + ", as ContainerdHung requires.", Pod: unansweredForLong, Partly: ofContainerd},
 		{
 			Says: "containerd's main thread is not in uninterruptible sleep (D state). One that is hangs, and runs out of files because of that.",
 			Pod:  diagnose.IfPod(notBlocked),
 		},
-		{Says: "containerd could open no file before that, or at most ten seconds later.", Is: diagnose.If(lackedBefore)},
+		{Says: "containerd could open no file before that, or at most ten seconds later.", Is: diagnose.If(lackedBefore), Partly: ofContainerd},
 		{Says: notAbove, Pod: diagnose.IfPod(reportsStatus)},
 		{Says: "Inferred: a containerd that hangs for another reason also runs out of files, because clients that retry open connections."},
 	}),
@@ -199,7 +199,7 @@ var unrecording = diagnose.By[lack]{
 	Facts: slices.Concat(lasting, unwritten, []diagnose.Fact[lack]{
 		{
 			Says: "The exit was " + fact.Disagree.String() + " ago or more.",
-			Is:   exitedLongAgo, From: []evidence.Source{evidence.Suspects, evidence.Cgroups},
+			Is:   exitedLongAgo, From: []evidence.Source{evidence.Containers, evidence.Suspects, evidence.Cgroups}, Partly: shims,
 		},
 		{Says: "The limit has been used up for as long.", Is: lackedForLong},
 		{Says: "containerd responds.", Pod: responds, From: []evidence.Source{evidence.Containerd}},
@@ -213,14 +213,14 @@ var unrecording = diagnose.By[lack]{
 // unsignalling is that the shim, which cannot signal a container that is alive, makes each stop of the pod's sandbox fail, as the kubelet reports.
 var unsignalling = diagnose.By[lack]{
 	Title: "The shim cannot signal a container",
-	From:  processes, Partly: limits, Of: shimLacks,
+	From:  reports, Partly: limits, Of: shimLacks,
 	Facts: slices.Concat(lasting, failing, []diagnose.Fact[lack]{
 		{Says: "By the reports, the shim could not signal a container.", Is: diagnose.If(failsToSignal)},
 		{Says: "The limit is that of the pod's shim. " + oneShim, Is: diagnose.If(ofOwnShim)},
 		{Says: runsRunc + ".", Is: inLack(ofRunc)},
 		{Says: saysRunning, Is: inLack(isRunning)},
-		{Says: "The shim says that it runs, too.", Is: inLack(shimSaysRunning)},
-		{Says: "The container's first process is alive, and none of its threads has a pending SIGKILL.", Is: inLack(firstIsAlive)},
+		{Says: "The shim says that it runs, too.", Is: inLack(shimSaysRunning), Partly: shims},
+		{Says: "The container's first process is alive, and none of its threads has a pending SIGKILL.", Is: inLack(firstIsAlive), Partly: shims},
 		{Says: notAbove, Pod: diagnose.IfPod(recording)},
 		{Says: "Inferred: any client that may write Events can write these."},
 	}),
@@ -230,7 +230,7 @@ var unsignalling = diagnose.By[lack]{
 // unstopping is the same of containerd, when all containers have exited.
 var unstopping = diagnose.By[lack]{
 	Title: "containerd cannot stop the sandbox",
-	From:  processes, Partly: limits, Of: containerdLacks,
+	From:  reports, Partly: limits, Of: containerdLacks,
 	Facts: slices.Concat(lasting, failing, []diagnose.Fact[lack]{
 		{Says: "The reports are not about a container that the shim could not signal.", Is: diagnose.If(failsOtherwise)},
 		{Says: noneLeft, Pod: diagnose.IfPod(allExited)},
@@ -247,7 +247,10 @@ var (
 		From:  processes, Partly: limits,
 		Facts: []diagnose.Fact[diagnose.ThePod]{
 			{Says: "status.phase is not terminal.", Pod: diagnose.IfPod(notEnded)},
-			{Says: "A limit that the kubelet's last report names has room again, and no failure was reported since.", Pod: diagnose.IfPod(isRelieved)},
+			{
+				Says: "A limit that the kubelet's last report names has room again, and no failure was reported since.",
+				Pod:  diagnose.IfPod(isRelieved), Partly: []evidence.Source{evidence.Events, evidence.Containers},
+			},
 			{Says: "The kubelet has tried again. It may report that up to six minutes later.", Pod: stopTried},
 			{Says: nothingReported},
 		},
@@ -273,6 +276,8 @@ const (
 var (
 	processes = []evidence.Source{evidence.Processes}
 	limits    = []evidence.Source{evidence.Limits}
+	shims     = []evidence.Source{evidence.Shims}
+	reports   = []evidence.Source{evidence.Processes, evidence.Containers, evidence.Events}
 )
 
 // lasting are the facts about what is used up.
@@ -291,10 +296,10 @@ var lasting = []diagnose.Fact[lack]{
 var unwritten = []diagnose.Fact[lack]{
 	{Says: runsRunc + ".", Is: inLack(ofRunc), From: []evidence.Source{evidence.Containers}},
 	{Says: saysRunning, Is: inLack(isRunning), From: []evidence.Source{evidence.Containers}},
-	{Says: "containerd has no task for the container.", Is: inLack(isAbsent), Partly: []evidence.Source{evidence.Shims}},
+	{Says: "containerd has no task for the container.", Is: inLack(isAbsent), Partly: shims},
 	{
 		Says: "From soon after the exit on, containerd can open no file, or the file system of its records is full or read-only.",
-		Is:   inLack(soonLacked),
+		Is:   inLack(soonLacked), Partly: []evidence.Source{evidence.Containers, evidence.Suspects, evidence.Cgroups, evidence.Shims},
 	},
 }
 
@@ -303,7 +308,7 @@ var failing = []diagnose.Fact[lack]{
 	{
 		Says: "The kubelet has reported the kernel's error for this limit (Events of this pod with reason FailedKillPod). The ID of the container, " +
 			"or of the sandbox, in it is compared with containerd's.",
-		From: []evidence.Source{evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims}, Is: diagnose.If(isNamed),
+		Is: diagnose.If(isNamed), From: []evidence.Source{evidence.Suspects, evidence.Shims},
 	},
 	{Says: "The request has not timed out.", Is: diagnose.If(inTime)},
 	{Says: "The kubelet has reported it at least twice since the deletion, over eight seconds or more.", Is: persists},

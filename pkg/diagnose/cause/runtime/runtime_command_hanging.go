@@ -193,7 +193,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				},
 				{
 					Says: "If it is an exec, all processes of the container have exited. The shim reports the exit when that command has returned.",
-					Is:   diagnose.If(execIsLast), From: []evidence.Source{evidence.Containers},
+					Is:   execIsLast, From: []evidence.Source{evidence.Containers},
 				},
 				{
 					Says: "No deletion of the container is interrupted each time (family Interrupted).",
@@ -213,12 +213,12 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			Of: leftByCommands, Facts: slices.Concat(seenFacts, []diagnose.Fact[command]{
 				overlongFact,
 				{Says: "Readings over ten seconds show it as a child of the shim that has the command's output open.", Is: isLeftForLong},
-				{Says: "It was started since the deletion.", Is: diagnose.If(isOfDeletion)},
+				{Says: "It was started since the deletion.", Is: diagnose.If(isOfDeletion), From: []evidence.Source{evidence.Suspects}},
 				{Says: "The pod's shim is known, and it is the only one.", Pod: diagnose.IfPod(hasOwnShim)},
 				{Says: "The shim is not stopped.", Pod: diagnose.IfPod(shimNotHalted)},
 				{
 					Says: "The shim does not respond about a container of the pod.",
-					Pod:  diagnose.IfPod(shimIsSilent), From: []evidence.Source{evidence.Containers},
+					Pod:  diagnose.IfPod(shimIsSilent), From: []evidence.Source{evidence.Containers}, Partly: shims,
 				},
 				{Says: "The pipe alone proves nothing: a container's output is also a pipe that the shim reads. Inferred."},
 			}),
@@ -397,10 +397,17 @@ func execRuns(p *fact.View, c command) bool {
 
 // execIsLast reports whether the processes of a container have exited in which a command executes something. The shim publishes the exit of a
 // container when all that is being executed there has exited (handleInitExit in cmd/containerd-shim-runc-v2/task/service.go).
-func execIsLast(p *fact.View, c command) bool {
+func execIsLast(p *fact.View, c command) diagnose.Holding {
 	of := containerOf(p, c)
-	return c.Command != execCommand || of != nil && of.Task.PID != 0 &&
-		!slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == of.ID || t.PID == of.Task.PID })
+	switch {
+	case c.Command != execCommand:
+		return diagnose.Is(true)
+	case of == nil, slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == of.ID || t.PID == of.Task.PID }):
+		return diagnose.Is(false)
+	case of.Task.PID == 0 && fact.Missing(p, evidence.Shims):
+		return diagnose.NotRead(evidence.Shims)
+	}
+	return diagnose.Is(of.Task.PID != 0)
 }
 
 // isNotInterrupted reports whether nothing else is told of the container that a command is about: that its deletion is interrupted each time.

@@ -89,9 +89,9 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			{
 				Says: "The shim names it as the process of the sandbox. If the shim does not respond, the process has children of its own there: " +
 					"gVisor runs the containers' programs in these.",
-				Is: diagnose.If(mayBeSentry), From: []evidence.Source{evidence.Containers},
+				Is: diagnose.If(mayBeSentry), From: []evidence.Source{evidence.Containers}, Partly: shims,
 			},
-			{Says: "It is the only such process.", Is: diagnose.If(isOnlySentry), From: []evidence.Source{evidence.Containers}},
+			{Says: "It is the only such process.", Is: diagnose.If(isOnlySentry), From: []evidence.Source{evidence.Containers}, Partly: shims},
 			{Says: "No thread of it has a pending SIGKILL.", Is: diagnose.If(noKillPending)},
 			{
 				Says: "One of two keeps it from running: all its threads are in state T without a tracer (Stopped), or its cgroup is frozen (Frozen).",

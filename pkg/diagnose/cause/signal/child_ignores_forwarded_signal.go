@@ -110,6 +110,7 @@ func ofChild(of facts) facts {
 	out := slices.Clone(of)
 	for i := range out {
 		if is := out[i].Is; is != nil {
+			out[i].From = ofSuspects // which program that is
 			out[i].Is = func(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
 				if fp.ForwardsTo() == nil {
 					return diagnose.Is(false)

@@ -53,10 +53,13 @@ var ProcessStopped = &diagnose.Rule{
 		Facts: facts{
 			{Says: "The process is the container's first one, or the one that a small init such as tini runs."},
 			killedIfGone,
-			{Says: "It is in state T (State in /proc/PID/status). Processes in a frozen cgroup show other states.", Is: diagnose.If(isStopped)},
-			{Says: "It has no tracer (TracerPid). With one it is ProcessTraced.", Is: diagnose.If(hasNoTracer)},
-			{Says: "SIGKILL is not pending (SigPnd and ShdPnd).", Is: diagnose.If(notKilled)},
-			{Says: "Two readings, three seconds or more apart, show that it has not run.", Is: staysStopped},
+			{
+				Says: "It is in state T (State in /proc/PID/status). Processes in a frozen cgroup show other states.",
+				Is:   diagnose.If(isStopped), Partly: ofSuspects,
+			},
+			{Says: "It has no tracer (TracerPid). With one it is ProcessTraced.", Is: diagnose.If(hasNoTracer), Partly: ofSuspects},
+			{Says: "SIGKILL is not pending (SigPnd and ShdPnd).", Is: diagnose.If(notKilled), Partly: ofSuspects},
+			{Says: "Two readings, three seconds or more apart, show that it has not run.", Is: staysStopped, Partly: ofSuspects},
 		},
 		Tell: diagnose.Each(tellStopped),
 	},

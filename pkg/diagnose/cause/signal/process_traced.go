@@ -98,7 +98,7 @@ var ProcessTraced = &diagnose.Rule{
 			Tell: tellHeldAtExit,
 		},
 		diagnose.By[*evidence.Task]{
-			Title: "Held before its exit", From: ofProcesses, Of: tracedFirst,
+			Title: "Held before its exit", From: ofProcesses, Partly: ofSuspects, Of: tracedFirst,
 			Facts: slices.Concat([]diagnose.Fact[*evidence.Task]{
 				{Says: "The process is the first one of a container, or the one that a small init such as tini runs."},
 				{Says: "The deadline has not passed: SIGKILL ends such a process.", Pod: diagnose.IfPod(inGrace)},

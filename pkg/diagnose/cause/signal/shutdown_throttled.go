@@ -5,7 +5,6 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // The families of ShutdownThrottled: which limit it is.
@@ -63,7 +62,7 @@ var ShutdownThrottled = &diagnose.Rule{
 			{Says: "The program is no shell that waits for a child from before the deletion: its trap may not have run.",
 				Is: diagnose.If(ranTrap), From: ofSuspects},
 			{Says: "For half of the grace period or more, up to the last reading, a limit slowed the container down in one of two ways.",
-				Is: diagnose.If(limited), From: []evidence.Source{evidence.Cgroups}},
+				Is: diagnose.If(limited), From: ofCgroups},
 			{Says: "At least three of four enforcement periods of the CPU quota were throttled (nr_throttled and nr_periods in cpu.stat)."},
 			{Says: "Or the cgroup used more memory than memory.high, and lost more than half of the time to waiting for memory (memory.pressure)."},
 			{Says: "If the limit is the whole pod's, the container used more than half of what the pod used."},

@@ -18,7 +18,7 @@ var unfinished = slices.Concat(facts{
 	{Says: "The kubelet's Events report no failure to stop the pod.", Pod: diagnose.IfPod(noKillFailure), From: []evidence.Source{evidence.Events}},
 }, sent, facts{
 	{Says: "Two readings, three seconds or more apart, show that the process does the same with signals. " +
-		"Or it has the handlers that it had before the deletion, and ignores the same signals.", Is: diagnose.If(handlersKnown)},
+		"Or it has the handlers that it had before the deletion, and ignores the same signals.", Is: diagnose.If(handlersKnown), Partly: ofSuspects},
 	hadTurn,
 	{Says: "Under a small init such as tini, the next four items hold for the program that it runs, too. " +
 		"They need not if that program has removed its handler since the deletion."},
@@ -32,7 +32,7 @@ var unfinished = slices.Concat(facts{
 	{Says: "The first process is not stopped (state T).", Is: diagnose.If(runsOn)},
 	{Says: "The first process has no tracer (TracerPid), which gets each signal first, and may keep it or be late.", Is: diagnose.If(untraced)},
 	{Says: "The first process writes no core dump (CoreDumping).", Is: diagnose.If(dumpsNoCore)},
-	{Says: "The cgroup of the first process is not frozen.", Is: diagnose.If(notFrozen)},
+	{Says: "The cgroup of the first process is not frozen.", Is: diagnose.If(notFrozen), From: ofCgroups},
 	{Says: "No thread of the first process has waited three seconds for a disk, a server or a FUSE daemon. SIGKILL shows whether it can exit.",
 		Is: diagnose.If(hangsNowhere), From: ofSuspects},
 	{Says: "The program is no shell that is known to defer its trap, and acts on what a small init forwards. " +

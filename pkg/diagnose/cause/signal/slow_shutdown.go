@@ -238,7 +238,7 @@ var SlowShutdown = &diagnose.Rule{
 		Of:   fact.FirstProcesses,
 		Facts: slices.Concat(unfinished, facts{
 			{Says: "No limit of CPU or memory slowed the container down for half of the grace period. With one, it is ShutdownThrottled.",
-				Is: diagnose.If(unlimited)},
+				Is: diagnose.If(unlimited), From: ofCgroups},
 			{Says: "The last readings show what the program did. If all its threads sleep, they show what it runs: its children in the same container, " +
 				"except programs such as sleep and tail. If such a child is a shell, or waits for a child, its own child is named."},
 			{Says: "That it waited for a process is reported only for a system call that waits for children (wait4, waitid), and a single child. " +

@@ -72,6 +72,7 @@ type facts = []diagnose.Fact[fact.FirstProcess]
 var (
 	ofProcesses = []evidence.Source{evidence.Processes, evidence.Containers}
 	ofSuspects  = []evidence.Source{evidence.Suspects}
+	ofCgroups   = []evidence.Source{evidence.Cgroups}
 )
 
 // sent are the facts by which a first process has been sent its stop signal, as far as can be seen.
@@ -80,7 +81,7 @@ var sent = facts{
 	{Says: "The turn of a sidecar comes after the containers of the app, and after the sidecars behind it in the specification."},
 	killedIfGone,
 	{Says: "Nothing is seen that delays the stop signal: the kubelet, containerd and the shim work, and no container is being started. " +
-		"The kubelet has reported no failure to stop the pod, and the deadline is certain.", Pod: delivered},
+		"The kubelet has reported no failure to stop the pod, and the deadline is certain.", Pod: delivered, Partly: []evidence.Source{evidence.Kubelet}},
 	{Says: "The node does not shut down: it may have sent the stop signal before the deletion.", Pod: diagnose.IfPod(nodeStays)},
 	{Says: "The stop signal is known. It is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL, else SIGTERM.",
 		Is: diagnose.If(signalKnown)},
@@ -98,7 +99,7 @@ var killedIfGone = diagnose.Fact[fact.FirstProcess]{
 // heard are the facts by which it is known what a process does with the stop signal that it has been sent.
 var heard = slices.Concat(sent, facts{
 	{Says: "Two readings, three seconds or more apart, show that the process does the same with signals (SigCgt, SigIgn and SigBlk). " +
-		"A shell blocks all signals while it starts a program: that does not count.", Is: settled},
+		"A shell blocks all signals while it starts a program: that does not count.", Is: settled, Partly: ofSuspects},
 	{Says: "The container has no preStop hook but a sleep, or the pod is gone. Another hook may have asked the program to exit.", Is: hookAskedNothing},
 })
 

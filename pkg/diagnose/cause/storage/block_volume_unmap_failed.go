@@ -188,8 +188,8 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 	By: diagnose.Ways{
 		diagnose.By[loop]{
 			Title: "If something is on the kubelet's loop device",
-			From:  []evidence.Source{evidence.Mounts},
-			Of:    loops,
+			From:  []evidence.Source{evidence.Mounts}, Partly: []evidence.Source{evidence.Holders},
+			Of: loops,
 			Facts: slices.Concat(deviceLeft[loop](), loopInUse, []diagnose.Fact[loop]{
 				{Says: "The loop device, a partition of it or such a device has a holder (/sys/dev/block): a device-mapper device, a software RAID or " +
 					"another block device. dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state."},

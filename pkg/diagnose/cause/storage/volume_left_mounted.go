@@ -72,9 +72,9 @@ var VolumeLeftMounted = &diagnose.Rule{
 				From: []evidence.Source{evidence.Kubelet}},
 			{Says: "No program hangs while it unmounts a volume of the pod.", Pod: diagnose.IfPod(unmountersMove)},
 			{Says: "The kubelet counts its attempts at CSI volumes (storage_operation_duration_seconds, operation volume_unmount).",
-				Pod: diagnose.IfPod(fact.CountsCSI), From: []evidence.Source{evidence.VolumeCalls}},
+				Pod: diagnose.IfPod(fact.CountsCSI), From: []evidence.Source{evidence.VolumeCalls}, Partly: []evidence.Source{evidence.Kubelet}},
 			{Says: "Earlier NodeUnpublishVolume calls to the drivers have succeeded (csi_operations_seconds).", Pod: diagnose.IfPod(allUnpublish),
-				From: []evidence.Source{evidence.VolumeCalls}},
+				From: []evidence.Source{evidence.VolumeCalls}, Partly: []evidence.Source{evidence.Kubelet}},
 			{Says: "These counts have been read within the last thirty seconds.", Pod: countsRead, From: []evidence.Source{evidence.VolumeCalls}},
 			{
 				Says: "For five minutes at this stage of the pod, the kubelet has counted no attempt at these volumes: no NodeUnpublishVolume call " +

@@ -111,11 +111,11 @@ var VolumeUnmountBusy = &diagnose.Rule{
 var (
 	mountedInside = slices.Concat([]diagnose.Fact[mountIn]{
 		{Says: "The mount table shows a mount inside the volume, and that of the volume itself.", Is: diagnose.If(hasVolumeMount)},
-		{Says: "Of several mounts inside volumes, it is the first one.", Is: diagnose.If(isFirstInside)},
+		{Says: "Of several mounts inside volumes, it is the first one.", Is: diagnose.If(isFirstInside), Partly: []evidence.Source{evidence.Volumes}},
 	}, driverThere[mountIn](), unmountOverdue[mountIn]())
 
 	heldBusy = slices.Concat([]diagnose.Fact[holder]{
-		{Says: "Nothing is mounted inside a volume of the pod.", Pod: diagnose.IfPod(nothingInside)},
+		{Says: "Nothing is mounted inside a volume of the pod.", Pod: diagnose.IfPod(nothingInside), Partly: []evidence.Source{evidence.Volumes}},
 	}, keepsLong, []diagnose.Fact[holder]{
 		isOnFirstUsed,
 		{Says: "The process has a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, root directory or program."},

@@ -91,7 +91,10 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			{Says: "The thread is one of the kubelet's, or one of any process inside umount2. " +
 				"It is in state D, or waits for a FUSE daemon, which shows as S."},
 		}, blockedOnVolume, []diagnose.Fact[*evidence.Task]{
-			{Says: "Its process belongs to no pod, or to the pod of the volume's CSI driver.", Is: diagnose.If(servesVolumes)},
+			{
+				Says: "Its process belongs to no pod, or to the pod of the volume's CSI driver.",
+				Is:   diagnose.If(servesVolumes), Partly: []evidence.Source{evidence.Volumes},
+			},
 			{Says: "Its process does not belong to this pod.", Is: diagnose.If(isNotOfPod)},
 			{Says: "The volume is in the mount table, or the thread is inside umount2. Otherwise it may wait for the kubelet's own disk.",
 				Is: diagnose.If(isOnVolume), From: []evidence.Source{evidence.Mounts}},
