@@ -14,7 +14,6 @@ const (
 	layerRuntime = "runtime" // while containerd is silent, or views of a container differ
 	layerStorage = "storage" // while a volume is not unmounted
 	layerKernel  = "kernel"  // of a pod under gVisor
-	layerSignal  = "signal"
 )
 
 // A search is one look for all causes of a table.
@@ -108,18 +107,12 @@ func (s *search) waits() bool {
 	return slices.ContainsFunc(s.d.Open, func(o Open) bool { return o.Until.After(s.pod.Time) })
 }
 
-// late returns that a cause of the grace period may be told of no more, because that is over and SIGKILL may still be on its way, or
-// because too little is known of the stop signal. The causes that look at what becomes of the signal need the suspects.
+// late returns that a cause of the grace period may be told of no more, because that is over and SIGKILL may still be on its way.
 func (s *search) late(r *Rule) Open {
-	p := s.pod
-	switch {
-	case p.Gone || r.When != InGrace && r.When != InGraceAndAfter:
-	case s.killMayCome():
-		return Waits(p.Deadline, fact.UnknownAfter, Late)
-	case r.When == InGrace && r.Doc.Layer == layerSignal && r.By.reads(evidence.Suspects) && stopMayCome(p):
-		return Open{Since: p.DeletionRequested, Until: p.Deadline, Why: Late}
+	if s.pod.Gone || r.When != InGrace && r.When != InGraceAndAfter || !s.killMayCome() {
+		return Open{}
 	}
-	return Open{}
+	return Waits(s.pod.Deadline, fact.UnknownAfter, Late)
 }
 
 // killMayCome reports whether SIGKILL may still be on its way to a pod whose grace period may be over.
@@ -127,11 +120,6 @@ func (s *search) killMayCome() bool {
 	p := s.pod
 	waits := s.silent() || slices.Contains([]Phase{PreStop, StopSignal, PhaseUnknown}, s.d.Phase)
 	return waits && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter
-}
-
-// stopMayCome reports whether the stop signal may not have been sent yet inside the grace period, or nobody knows what it met.
-func stopMayCome(p *fact.View) bool {
-	return p.Overdue() < 0 && (!p.Delivery.Likely || p.Delivery.NodeShuttingDown || fact.DispositionUnknown(p))
 }
 
 // silent reports whether containerd is silent or down, so that the pod seems to wait for it: the causes of other phases

@@ -113,8 +113,8 @@ func (fp FirstProcess) HandledBefore(sig evidence.Signal) bool {
 	return !changed && pr != nil && !pr.Started.IsZero() && fp.pod.DeletionRequested.Sub(pr.Started) >= steady
 }
 
-// handlesSince reports whether the process has a handler for the signal that it did not have before the deletion.
-func (fp FirstProcess) handlesSince(sig evidence.Signal) bool {
+// HandlesSince reports whether the process has a handler for the signal that it did not have before the deletion.
+func (fp FirstProcess) HandlesSince(sig evidence.Signal) bool {
 	b := before(fp.pod, fp.Leader)
 	if b == nil && fp.pod.Before != nil && fp.Leader.Probe != nil && fp.Leader.Probe.Started.Before(fp.pod.DeletionRequested) {
 		// It has executed another program since, and is the same process.
@@ -148,29 +148,4 @@ func before(p *View, t *evidence.Task) *evidence.Task {
 		}
 	}
 	return nil
-}
-
-// DispositionUnknown reports whether a first process, or the program under a small init, does
-// not take its stop signal now, and nothing shows whether it did before, or what it
-// sleeps in could not be read, or takes it now and did not before the deletion: a verdict of an earlier reading, or
-// of an earlier run of the agent, is not refuted then. The signal comes once, and is gone when it was dropped.
-func DispositionUnknown(p *View) bool {
-	for _, fp := range FirstProcesses(p) {
-		sig := fp.Container.StopSignal
-		if sig == 0 {
-			continue
-		}
-		for _, t := range []*evidence.Task{fp.Leader, fp.ForwardsTo()} {
-			if t == nil || t != fp.Leader && fp.MayHandleAnother(t) {
-				continue
-			}
-			one := Assemble(p, fp.Container, t)
-			r := one.Shows(sig)
-			if (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown || r == ReceptionUnknown && unseen(t) && !Dying(t) ||
-				r == Caught && one.handlesSince(sig) {
-				return true
-			}
-		}
-	}
-	return false
 }

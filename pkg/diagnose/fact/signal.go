@@ -65,7 +65,7 @@ func (fp FirstProcess) Shows(sig evidence.Signal) Reception {
 		return fp.whileBlocked(sig)
 	case t.Ignored.Has(sig) && !own:
 		return Ignored
-	case unseen(t):
+	case SleepsUnseen(t):
 		return ReceptionUnknown // it may be in sigwait
 	case t.NamespaceInit():
 		return Dropped
@@ -99,9 +99,9 @@ func (fp FirstProcess) whileBlocked(sig evidence.Signal) Reception {
 	return Blocked
 }
 
-// unseen reports whether it is not known what the task sleeps in. One that runs is not
+// SleepsUnseen reports whether it is not known what the task sleeps in. One that runs is not
 // in sigwait, unless it was: woken from that, as tini is each second, it may not have had a processor yet.
-func unseen(t *evidence.Task) bool {
+func SleepsUnseen(t *evidence.Task) bool {
 	if t.State == evidence.Zombie || t.State == evidence.Runnable && !t.WasInSigwait {
 		return false
 	}

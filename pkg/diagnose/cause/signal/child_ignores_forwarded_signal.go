@@ -100,7 +100,7 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 var forwarded = slices.Concat(heard, facts{
 	{Says: "The first process is tini, docker-init, dumb-init or catatonit, and has a child. Its oldest child is the program.",
 		Is: diagnose.If(isInit), From: ofSuspects},
-	{Says: "The init takes the signal: it sleeps in sigwait, or has a handler (SigCgt).", Is: diagnose.If(shows(fact.Caught)), From: ofSuspects},
+	{Says: "The init takes the signal: it sleeps in sigwait, or has a handler (SigCgt).", Is: shows(fact.Caught), From: ofSuspects},
 }, ofChild(facts{
 	{Says: "Two readings, three seconds or more apart, show that the program does the same with signals.", Is: settled, From: ofSuspects},
 }))

@@ -56,7 +56,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 // deferring are the facts by which a shell puts its trap off until the program in its foreground has ended (fact.FirstProcess.Foreground).
 var deferring = facts{
 	{Says: "The process is a shell.", Is: diagnose.If(isShell), From: ofSuspects},
-	{Says: "The stop signal is in its SigCgt.", Is: diagnose.If(shows(fact.Caught)), From: ofSuspects},
+	{Says: "The stop signal is in its SigCgt.", Is: shows(fact.Caught), From: ofSuspects},
 	{Says: "It sleeps in wait4.", Is: diagnose.If(sleepsInWait4), From: ofSuspects},
 	{Says: "It has started no child since the deletion: such a child may be the trap at work.", Is: diagnose.If(startedNone), From: ofSuspects},
 	{Says: "It has a child in its own process group that does not ignore SIGINT (SigIgn). A child in the background is started with SIGINT ignored.",

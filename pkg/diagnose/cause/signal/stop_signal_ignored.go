@@ -61,7 +61,7 @@ var StopSignalIgnored = &diagnose.Rule{
 // is sent to, neither blocks it nor waits for it (sig_ignored, kernel/signal.c).
 var ignoring = slices.Concat(facts{
 	{Says: "The stop signal's bit is in SigIgn of the process. Or the signal is SIGCHLD or SIGWINCH without a handler, and the process is not PID 1. " +
-		"The first thread does not block the signal, and does not wait for signals with sigwait.", Is: diagnose.If(shows(fact.Ignored)), From: ofSuspects},
+		"The first thread does not block the signal, and does not wait for signals with sigwait.", Is: shows(fact.Ignored), From: ofSuspects},
 }, sameBefore)
 
 func tellIgnored(p *fact.View, fp fact.FirstProcess) diagnose.Finding {

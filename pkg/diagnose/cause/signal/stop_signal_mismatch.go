@@ -60,7 +60,7 @@ func handlesAnother(_ *fact.View, fp fact.FirstProcess) bool { return fp.Handled
 
 // reachesNothing reports whether the stop signal does nothing in the process, unless that waits for it in sigwait.
 func reachesNothing(p *fact.View, fp fact.FirstProcess) bool {
-	return shows(fact.Dropped)(p, fp) || shows(fact.Ignored)(p, fp) || !notInSigwait(p, fp)
+	return shows(fact.Dropped)(p, fp).Yes() || shows(fact.Ignored)(p, fp).Yes() || !notInSigwait(p, fp)
 }
 
 func tellMismatch(p *fact.View, fp fact.FirstProcess) diagnose.Finding {

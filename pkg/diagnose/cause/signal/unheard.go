@@ -82,7 +82,7 @@ var sent = facts{
 	killedIfGone,
 	{Says: "Nothing is seen that delays the stop signal: the kubelet, containerd and the shim work, and no container is being started. " +
 		"The kubelet has reported no failure to stop the pod, and the deadline is certain.", Pod: delivered, Partly: []evidence.Source{evidence.Kubelet}},
-	{Says: "The node does not shut down: it may have sent the stop signal before the deletion.", Pod: diagnose.IfPod(nodeStays)},
+	{Says: "The node does not shut down: it may have sent the stop signal before the deletion.", Pod: nodeStays},
 	{Says: "The stop signal is known. It is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL, else SIGTERM.",
 		Is: diagnose.If(signalKnown)},
 	{Says: "The container has no preStop hook, or the hook is over. A sleep of the kubelet is over ten seconds after its time. " +
@@ -116,7 +116,7 @@ var hadTurn = diagnose.Fact[fact.FirstProcess]{
 var sameBefore = facts{
 	{Says: "A reading from before the deletion shows the same, and the process has not run since. " +
 		"Or it had shown the same for 15 seconds up to then, and for as long as the reading is old (15 minutes at most).",
-		Is: diagnose.If(metTheSame), From: ofSuspects},
+		Is: metTheSame, From: ofSuspects},
 	{Says: "Without such a reading it is not known: a handler can remove itself. A program that was asked to stop then shows no bit either. " +
 		"It is not known either if a handler was removed within the grace period before the deletion."},
 	{Says: "It is proved if the process has not run since that reading. Otherwise it is inferred."},
@@ -137,13 +137,13 @@ var noMismatch = diagnose.Fact[fact.FirstProcess]{
 var dropped = slices.Concat(inTime, facts{
 	{Says: "The process is PID 1 of its PID namespace: the last number of NSpid in /proc/PID/status is 1. In a pod with a shared one, it is not.",
 		Is: diagnose.If(isPID1)},
-	{Says: "The stop signal's bit is in none of SigCgt, SigIgn and SigBlk.", Is: diagnose.If(noHandler), From: ofSuspects},
+	{Says: "The stop signal's bit is in none of SigCgt, SigIgn and SigBlk.", Is: noHandler, From: ofSuspects},
 	noSigwait, noMismatch,
 }, sameBefore)
 
 // pending are the facts by which a process blocks its stop signal and never takes it (fact.FirstProcess.LeavesPending).
 var pending = facts{
-	{Says: "The stop signal's bit is in SigBlk of every thread of the process.", Is: diagnose.If(shows(fact.Blocked)), From: ofSuspects},
+	{Says: "The stop signal's bit is in SigBlk of every thread of the process.", Is: shows(fact.Blocked), From: ofSuspects},
 	{Says: "It stays in ShdPnd for three seconds or more. Programs that take signals with sigwait or signalfd block them and do not leave them there.",
 		Is: staysPending},
 	{Says: "Half of the grace period is over. A program that must not be interrupted for a while also blocks the signal, and takes it afterwards.",
@@ -165,11 +165,14 @@ func inTheGracePeriod(p *fact.View, why diagnose.Why) diagnose.Holding {
 	return diagnose.NotYet(diagnose.Waits(p.DeletionRequested, p.Deadline.Sub(p.DeletionRequested), why))
 }
 
-// delivered answers whether nothing is seen that stands before the stop signal (fact.Delivery). A runtime that could not send it does not try
-// again, and another deadline than is known stays so.
-func delivered(p *fact.View) diagnose.Holding {
-	if p.Delivery.Likely || p.DeadlineUnsure || len(p.KillFailures) > 0 {
-		return diagnose.Is(p.Delivery.Likely)
+// delivered answers whether nothing is seen that stands before the stop signal (fact.Delivery). Until the deadline, what the signal met is not
+// known then.
+func delivered(p *fact.View) diagnose.Holding { return orUnsure(p, p.Delivery.Likely) }
+
+// orUnsure answers yes, or not before the deadline.
+func orUnsure(p *fact.View, is bool) diagnose.Holding {
+	if is {
+		return diagnose.Is(true)
 	}
 	return untilGone(p, inTheGracePeriod(p, diagnose.Late))
 }
@@ -179,7 +182,7 @@ func wasKilledIfGone(p *fact.View, fp fact.FirstProcess) bool {
 	return !p.Gone || fact.KilledAtDeadline(p, fp.Container)
 }
 
-func nodeStays(p *fact.View) bool { return !p.Delivery.NodeShuttingDown }
+func nodeStays(p *fact.View) diagnose.Holding { return orUnsure(p, !p.Delivery.NodeShuttingDown) }
 
 func signalKnown(_ *fact.View, fp fact.FirstProcess) bool { return fp.Container.StopSignal != 0 }
 
@@ -208,16 +211,24 @@ func hookAskedNothing(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
 	return inTheGracePeriod(p, diagnose.Slow)
 }
 
-// metTheSame reports whether the stop signal met what the process does with it now. A reading from before the deletion shows that, or none will.
-func metTheSame(_ *fact.View, fp fact.FirstProcess) bool {
-	return fp.Receives(fp.Container.StopSignal) == fp.Shows(fp.Container.StopSignal)
+// metTheSame answers whether the stop signal met what the process does with it now. A reading from before the deletion shows that. Without
+// one it stays unknown until the deadline.
+func metTheSame(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	switch sig := fp.Container.StopSignal; fp.Receives(sig) {
+	case fp.Shows(sig):
+		return diagnose.Is(true)
+	case fact.ReceptionUnknown:
+		return orUnsure(p, false)
+	default:
+		return diagnose.Is(false)
+	}
 }
 
 func isPID1(_ *fact.View, fp fact.FirstProcess) bool { return fp.Leader.NamespaceInit() }
 
-// noHandler reports whether the stop signal would do nothing in PID 1, unless that waits for it in sigwait.
-func noHandler(p *fact.View, fp fact.FirstProcess) bool {
-	return shows(fact.Dropped)(p, fp) || shows(fact.Fatal)(p, fp) || !notInSigwait(p, fp)
+// noHandler answers whether the stop signal would do nothing in PID 1, unless that waits for it in sigwait.
+func noHandler(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	return diagnose.Or(diagnose.Is(!notInSigwait(p, fp)), shows(fact.Dropped)(p, fp), shows(fact.Fatal)(p, fp))
 }
 
 func notInSigwait(_ *fact.View, fp fact.FirstProcess) bool {
@@ -228,9 +239,17 @@ func notMismatched(_ *fact.View, fp fact.FirstProcess) bool {
 	return fp.Container.StopSignal == evidence.SIGTERM || fp.HandledInstead() == 0
 }
 
-// shows makes a fact of what becomes of the stop signal in the process, if it is sent now.
-func shows(r fact.Reception) func(*fact.View, fact.FirstProcess) bool {
-	return func(_ *fact.View, fp fact.FirstProcess) bool { return fp.Shows(fp.Container.StopSignal) == r }
+// shows makes a fact of what becomes of the stop signal in the process, if it is sent now. It is not known of a process that sleeps in a call
+// that could not be read, and that now has a handler which it had not before the deletion: the signal comes once.
+func shows(r fact.Reception) func(*fact.View, fact.FirstProcess) diagnose.Holding {
+	return func(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+		sig := fp.Container.StopSignal
+		got := fp.Shows(sig)
+		if got != r && (got == fact.ReceptionUnknown && fact.SleepsUnseen(fp.Leader) && !fact.Dying(fp.Leader) || got == fact.Caught && fp.HandlesSince(sig)) {
+			return orUnsure(p, false)
+		}
+		return diagnose.Is(got == r)
+	}
 }
 
 func staysPending(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
