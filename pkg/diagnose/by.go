@@ -230,7 +230,6 @@ type Recognition interface {
 	Without(i int) (r Recognition, ok bool)
 
 	sources() (needs, partly []evidence.Source)
-	reads(s evidence.Source) bool
 	look(p *fact.View) looked
 	explain(p *fact.View) []Candidate
 	facts() int
@@ -260,17 +259,21 @@ func (l *looked) lack(sources ...evidence.Source) {
 	}
 }
 
+// lackSome notes those of some sources that could not be read, and reports whether there are any.
+func (l *looked) lackSome(p *fact.View, sources []evidence.Source) (some bool) {
+	for _, s := range sources {
+		if fact.Missing(p, s) {
+			l.lack(s)
+			some = true
+		}
+	}
+	return some
+}
+
 func (b By[T]) look(p *fact.View) (out looked) {
-	if len(p.Missing) > 0 {
-		for _, s := range slices.Concat(b.From, b.Partly) {
-			if fact.Missing(p, s) {
-				out.lack(s)
-			}
-		}
-		if lacking(p, b.From) != "" {
-			out.blind = true
-			return out
-		}
+	out.lackSome(p, b.Partly)
+	if out.blind = out.lackSome(p, b.From); out.blind {
+		return out
 	}
 	// What is asked of the pod first spares it to list candidates.
 	first, all := 0, tally{}
@@ -360,11 +363,6 @@ func (b By[T]) sources() (needs, partly []evidence.Source) {
 	return needs, partly
 }
 
-func (b By[T]) reads(s evidence.Source) bool {
-	return slices.Contains(b.From, s) || slices.Contains(b.Partly, s) ||
-		slices.ContainsFunc(b.Facts, func(f Fact[T]) bool { return slices.Contains(f.From, s) || slices.Contains(f.Partly, s) })
-}
-
 // Ways recognises a cause in one of several ways. What they find is told in their order.
 type Ways []Recognition
 
@@ -410,10 +408,6 @@ func (w Ways) Without(i int) (Recognition, bool) {
 		return out, true
 	}
 	return nil, false
-}
-
-func (w Ways) reads(s evidence.Source) bool {
-	return slices.ContainsFunc(w, func(r Recognition) bool { return r.reads(s) })
 }
 
 func (w Ways) sources() (needs, partly []evidence.Source) {

@@ -265,16 +265,8 @@ func tellSlow(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
 	case t.State == evidence.Runnable:
 		f.Variants = append(f.Variants, ran)
 	}
-	switch {
-	case program.Receives(fp.Container.StopSignal) == fact.Took, program.HadHandler(fp.Container.StopSignal):
-		f.Variants = append(f.Variants, removed)
-	case fp.Container.StopSignal != evidence.SIGTERM:
-	case program.Runs("uwsgi"):
-		f.Variants = append(f.Variants, uwsgi)
-	case fp.Runs("systemd"):
-		f.Variants = append(f.Variants, systemd)
-	case program.Runs("postgres"):
-		f.Variants = append(f.Variants, postgres)
+	if v := onSignal(fp, program); v != "" {
+		f.Variants = append(f.Variants, v)
 	}
 	last := tellLingering(p, program, &f)
 	if v := limitOf(fp, program, last); v != "" {
@@ -287,6 +279,22 @@ func tellSlow(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
 		f.Objects.CPUUsedMillis = g.CPU.RecentMillis
 	}
 	return f
+}
+
+// onSignal returns the variant of what the program does on its stop signal, "" for nothing special.
+func onSignal(fp, program fact.FirstProcess) string {
+	switch {
+	case program.Receives(fp.Container.StopSignal) == fact.Took, program.HadHandler(fp.Container.StopSignal):
+		return removed
+	case fp.Container.StopSignal != evidence.SIGTERM:
+	case program.Runs("uwsgi"):
+		return uwsgi
+	case fp.Runs("systemd"):
+		return systemd
+	case program.Runs("postgres"):
+		return postgres
+	}
+	return ""
 }
 
 // explained reports whether it is known what the program waits for, whatever its connections do.
