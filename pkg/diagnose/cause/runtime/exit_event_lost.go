@@ -371,16 +371,6 @@ const (
 	settles = time.Minute
 )
 
-// disagree reports whether views of a container have disagreed for long enough since the time given. containerd
-// must respond. A node whose pressure is not known counts as under pressure.
-func disagree(p *fact.View, since time.Time) bool {
-	c := &p.Node.Containerd
-	if since.IsZero() || c.Error != "" || c.ConnectedSince.IsZero() || p.Node.Time.Sub(c.ConnectedSince) < settles {
-		return false
-	}
-	return p.Time.Sub(since) >= fact.Disagree.With(p)
-}
-
 // about starts a finding about a container, or about the pod's sandbox.
 func about(c *evidence.Container, confidence diagnose.Confidence) diagnose.Finding {
 	if c.Kind == evidence.Sandbox {

@@ -26,9 +26,6 @@ func uncounted(kind func(v *evidence.Volume) bool) func(*fact.View) (time.Durati
 // ofDrivers is the kind of volume that a CSI driver has to unpublish.
 func ofDrivers(v *evidence.Volume) bool { return v.Driver != "" }
 
-// settled is settledFor for a rule that is not a list of facts.
-func settled(p *fact.View) bool { return settledFor(p).Yes() }
-
 // stillThere is the line of settledFor.
 const stillThere = "The volume's directory is still there one minute after the deadline, and all readings of that minute show the same."
 
