@@ -221,6 +221,16 @@ func Met[T any](p *fact.View, candidates []T, facts []Fact[T]) (met []T) {
 	return met
 }
 
+// MetAsRead is Met by what could be read: facts of which a source is missing are asked, too.
+func MetAsRead[T any](p *fact.View, candidates []T, facts []Fact[T]) (met []T) {
+	for _, t := range candidates {
+		if !slices.ContainsFunc(facts, func(f Fact[T]) bool { return f.Is != nil && !f.Is(p, t).Yes() || f.Pod != nil && !f.Pod(p).Yes() }) {
+			met = append(met, t)
+		}
+	}
+	return met
+}
+
 // A Recognition is how a rule recognises its cause: By, or several in Ways.
 type Recognition interface {
 	// Lines are those of its page, a list for each way.

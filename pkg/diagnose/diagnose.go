@@ -35,6 +35,9 @@ type Rule struct {
 	// again, or a count of the kubelet's rises at its next try. It returns 0 when a reading would have shown it by now. since is when
 	// what shows it began anew: one that was found after that, and is not any more, has ended. nil is for a cause that each reading shows.
 	Recurs func(*fact.View) (within time.Duration, since time.Time)
+	// Awaits returns for how long a pod of which volumes are left must have made no progress until the cause is known to be there or not, 0
+	// where nothing is seen of it. Before that it is not said that no cause is known. nil is for a cause that is not waited for so.
+	Awaits func(*fact.View) time.Duration
 }
 
 // When is the part of a pod's termination in which a cause is looked for.

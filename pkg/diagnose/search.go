@@ -99,8 +99,8 @@ func (s *search) note(o Open, causes ...string) {
 }
 
 // waits notes what is under way in a pod of which nothing was found, and reports whether anything that is open is waited for.
-func (s *search) waits() bool {
-	for _, o := range underWay(s.pod, s.d.Phase) {
+func (s *search) waits(table Table) bool {
+	for _, o := range underWay(s.pod, s.d.Phase, table) {
 		if o.Until.After(s.pod.Time) {
 			s.note(o)
 		}
@@ -238,7 +238,7 @@ func (s *search) conclude(table Table) {
 	slices.SortFunc(d.Unknown, func(a, b Unknown) int { return cmp.Compare(a.Source, b.Source) })
 	s.doubt()
 	d.Force = force(p, d, table.layer)
-	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= 0 && !s.waits() {
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= 0 && !s.waits(table) {
 		d.Findings = []Finding{unknown(p, d.Phase, s, d.Unknown, d.Force)}
 	}
 	f, found := d.Verdict()

@@ -300,7 +300,7 @@ func waitsForClaims(p *fact.View) bool {
 }
 
 // patienceWithClaims returns for how long a pod whose claims are to be released must have made no progress to be stuck without a known cause; 0 for
-// other pods. PatienceWithVolumes is the same for volumes.
+// other pods. diagnose.patienceWithVolumes is the same for volumes.
 func patienceWithClaims(p *fact.View) time.Duration {
 	if !waitsForClaims(p) {
 		return 0
