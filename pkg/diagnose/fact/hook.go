@@ -81,10 +81,10 @@ func only(tasks []*evidence.Task, is func(*evidence.Task) bool) *evidence.Task {
 // shell. What runc executes leads a session, and so a group, of its own (setsid,
 // libcontainer/nsenter/nsexec.c), and what a shell runs in the background does not.
 func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bool) {
-	if c.PostStartProgram == "" || !starts(p, c) || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) {
+	if c.PostStartProgram == "" || !Starts(p, c) || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) {
 		return nil, false
 	}
-	first := firstLeader(p, c)
+	first := FirstLeader(p, c)
 	if first.Started().IsZero() {
 		return nil, false
 	}
@@ -114,8 +114,8 @@ func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bo
 // program itself has left may look so; that the kubelet is at something, with nothing left to
 // start, tells that there is a hook.
 func PostStartLeft(p *View, c *evidence.Container) *evidence.Task {
-	first := firstLeader(p, c)
-	if c.PostStartProgram == "" || !starts(p, c) || p.HostPID || p.ShareProcessNamespace || first == nil || !nothingLeftToStart(p, c) || !sinceBefore(p) ||
+	first := FirstLeader(p, c)
+	if c.PostStartProgram == "" || !Starts(p, c) || p.HostPID || p.ShareProcessNamespace || first == nil || !nothingLeftToStart(p, c) || !sinceBefore(p) ||
 		mayRunHook(p, c, first) {
 		return nil
 	}
@@ -123,7 +123,7 @@ func PostStartLeft(p *View, c *evidence.Container) *evidence.Task {
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		ofContainer := t.Container == c.ID && t.Leader() && t.PPID == first.PID && t.State != evidence.Zombie
-		if ofContainer && orphaned(p, t) && t.Started().Before(p.DeletionRequested) && kubeletWaitsFor(p, c, t) && (oldest == nil || older(t, oldest)) {
+		if ofContainer && orphaned(p, t) && t.Started().Before(p.DeletionRequested) && kubeletWaitsFor(p, c, t) && (oldest == nil || Older(t, oldest)) {
 			oldest = t
 		}
 	}
@@ -161,7 +161,7 @@ func kubeletWaitsFor(p *View, c *evidence.Container, hook *evidence.Task) bool {
 		if o.ID == c.ID || o.Kind == evidence.Sandbox || o.State != evidence.StateRunning {
 			continue
 		}
-		if first := firstLeader(p, o); first == nil || first.Probe == nil || first.Probe.Started.After(hook.Probe.Started) {
+		if first := FirstLeader(p, o); first == nil || first.Probe == nil || first.Probe.Started.After(hook.Probe.Started) {
 			return false
 		}
 	}
@@ -295,8 +295,8 @@ func sleepsUntil(p *View, c *evidence.Container, first *evidence.Task) time.Time
 // MaySleep returns until when the kubelet may sleep as the postStart hook of a container, though containerd may have been started
 // since the sleep began; zero when it does not.
 func MaySleep(p *View, c *evidence.Container) (until time.Time) {
-	first := firstLeader(p, c)
-	if !starts(p, c) || first.Started().IsZero() || !p.Node.Containerd.ConnectedSince.After(first.Probe.Started) {
+	first := FirstLeader(p, c)
+	if !Starts(p, c) || first.Started().IsZero() || !p.Node.Containerd.ConnectedSince.After(first.Probe.Started) {
 		return time.Time{}
 	}
 	return sleepsUntil(p, c, first)
@@ -331,10 +331,10 @@ func PostStartRequest(p *View, c *evidence.Container) *evidence.Request {
 // startedBy returns the first process of a container of which the kubelet has not completed the
 // start, as far as is seen; nil when it has, or that is not known.
 func startedBy(p *View, c *evidence.Container) *evidence.Task {
-	if k := p.Node.Kubelet.Process; c.ID == "" || !starts(p, c) || k != nil && Halted(k) {
+	if k := p.Node.Kubelet.Process; c.ID == "" || !Starts(p, c) || k != nil && Halted(k) {
 		return nil
 	}
-	first := firstLeader(p, c)
+	first := FirstLeader(p, c)
 	if first.Started().IsZero() || !kubeletWaitsFor(p, c, first) {
 		return nil
 	}

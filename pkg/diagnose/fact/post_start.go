@@ -4,12 +4,6 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 
 // What PostStartHook, PostStartLeft, PostStartSleep and PostStartRequest go by, each by itself.
 
-// Starts reports whether containerd runs a container of which the kubelet has not written that it runs.
-func Starts(p *View, c *evidence.Container) bool { return starts(p, c) }
-
-// FirstLeader returns the leader of a container's first process, nil where it is not known.
-func FirstLeader(p *View, c *evidence.Container) *evidence.Task { return firstLeader(p, c) }
-
 // ShimExecuted returns the processes that the shim has started in a container and that live, but for its first one.
 func ShimExecuted(p *View, c *evidence.Container, first *evidence.Task) []*evidence.Task {
 	return executed(p, c, first.PID)
@@ -34,6 +28,3 @@ func IsShell(program string) bool { return shells[program] }
 
 // Runs reports whether a process runs the program of that name.
 func Runs(t *evidence.Task, program string) bool { return runs(t, program) }
-
-// Older reports whether a process was started before another one; where that is not known, by their numbers.
-func Older(a, b *evidence.Task) bool { return older(a, b) }
