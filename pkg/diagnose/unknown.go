@@ -148,7 +148,7 @@ const cleanupPatience = 4 * time.Minute
 
 // underWay returns what may still end, or be tried again, whatever the cause. The pod is stuck when it has made no progress for longer than that.
 func underWay(p *fact.View, at Phase, table Table) []Open {
-	long := max(fact.StepPatience(p), fact.EndsSlowly(p))
+	long := max(fact.StepPatience(p), endsSlowly(p))
 	switch {
 	case at == Cleanup:
 		long += cleanupPatience
@@ -162,6 +162,17 @@ func underWay(p *fact.View, at Phase, table Table) []Open {
 	tries := fact.Latest(p.Deadline, since)
 	retries := max(fact.NextTry(p, unchanged), patienceWithVolumes(p, table)) - tries.Sub(since)
 	return []Open{Waits(step, long, Slow), Waits(tries, retries, Retry)}
+}
+
+// endsSlowly returns for how long a pod may stand still while a process of it is seen to run on its way out: the kernel takes back the memory of a
+// large one for minutes, and longer under a CPU limit (exit_mmap, mm/mmap.c). 0 where none is.
+func endsSlowly(p *fact.View) time.Duration {
+	if !slices.ContainsFunc(fact.AppTasks(p), func(t *evidence.Task) bool {
+		return fact.Dying(t) && t.State != evidence.Zombie && (t.State == evidence.Runnable || t.Unchanged(p.Time) < fact.LeastStill)
+	}) {
+		return 0
+	}
+	return fact.FlapPatience
 }
 
 // patienceWithVolumes returns for how long a pod must have made no progress to be stuck

@@ -166,7 +166,7 @@ func OnlyCounted(p *View) bool {
 	found := false
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
-		if !BusyWithVolume(p, t) {
+		if !busyWithVolume(p, t) {
 			continue
 		}
 		if t.Probe.Syscall != "statfs" && t.Probe.Syscall != "fstatfs" {
@@ -180,23 +180,18 @@ func OnlyCounted(p *View) bool {
 // UncountedVolumes returns for how much longer the kubelet's counts must be read for one to rise that rises at each of its attempts at
 // a volume, 0 when it would have risen by now, and since when what is compared with them has been read without a gap.
 func UncountedVolumes(p *View) (within time.Duration, since time.Time) {
-	return uncounted(p, VolumeRetry)
-}
-
-// UncountedClaims is UncountedVolumes for attempts at resource claims.
-func UncountedClaims(p *View) (within time.Duration, since time.Time) {
-	return uncounted(p, ClaimRetry)
+	return Uncounted(p, VolumeRetry)
 }
 
 // UncountedRequests is UncountedVolumes for two requests to the API server about a pod: the kubelet makes the second one ten seconds
 // after the first was refused (syncBatch, pkg/kubelet/status/status_manager.go).
 func UncountedRequests(p *View) (within time.Duration, since time.Time) {
-	return uncounted(p, 20*time.Second)
+	return Uncounted(p, 20*time.Second)
 }
 
-// uncounted returns for how much longer the counts must be read for one to rise that rises within a pause. It can since they are read,
+// Uncounted returns for how much longer the counts must be read for one to rise that rises within a pause. It can since they are read,
 // the kubelet was started, and the pod is at its present stage.
-func uncounted(p *View, pause time.Duration) (within time.Duration, since time.Time) {
+func Uncounted(p *View, pause time.Duration) (within time.Duration, since time.Time) {
 	k := &p.Node.Kubelet
 	since = Latest(Latest(k.VolumeCallsSince, k.Process.Started()), p.StageReadSince)
 	return max(0, pause+evidence.CallsPause-p.Time.Sub(Latest(since, p.UnchangedSince))), since

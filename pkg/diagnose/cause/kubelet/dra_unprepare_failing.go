@@ -89,7 +89,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			},
 		},
 	},
-	Recurs: fact.UncountedClaims,
+	Recurs: uncountedClaims,
 	By: diagnose.By[*claimDriver]{
 		Partly: []evidence.Source{evidence.Claims, evidence.ClaimCalls, evidence.Events}, // without the first two it is open for longer
 		Of:     claimDrivers,
@@ -368,4 +368,9 @@ func unprepareTimedOut(p *fact.View) bool {
 // stage.
 func onlyOneUnprepares(p *fact.View) bool {
 	return p.Node.Unpreparing == 1 && !p.Node.UnpreparingUntil.After(p.UnchangedSince)
+}
+
+// uncountedClaims is fact.UncountedVolumes for attempts at resource claims.
+func uncountedClaims(p *fact.View) (within time.Duration, since time.Time) {
+	return fact.Uncounted(p, fact.ClaimRetry)
 }
