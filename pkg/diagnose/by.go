@@ -242,6 +242,8 @@ type Recognition interface {
 	sources() (needs, partly []evidence.Source)
 	reads(s evidence.Source) bool
 	look(p *fact.View) looked
+	// met reports whether a candidate meets all facts, by what could be read.
+	met(p *fact.View) bool
 	explain(p *fact.View) []Candidate
 	facts() int
 }
@@ -332,6 +334,8 @@ func (s *tally) add(p *fact.View, h Holding) bool {
 	return true
 }
 
+func (b By[T]) met(p *fact.View) bool { return len(MetAsRead(p, b.candidates(p), b.Facts)) > 0 }
+
 func (b By[T]) candidates(p *fact.View) []T {
 	if b.Of == nil {
 		return make([]T, 1)
@@ -387,6 +391,10 @@ func (w Ways) look(p *fact.View) (out looked) {
 		out.blind = out.blind && l.blind
 	}
 	return out
+}
+
+func (w Ways) met(p *fact.View) bool {
+	return slices.ContainsFunc(w, func(r Recognition) bool { return r.met(p) })
 }
 
 // Lines are those of each way.

@@ -27,6 +27,8 @@ type Rule struct {
 	Doc Doc
 	// Phases are those in which the cause can hold the pod up; none means any.
 	Phases []Phase
+	// Shows is the phase that a pod is in while it has the cause, whatever else is seen, "" for none.
+	Shows Phase
 	// When is the part of the termination in which the cause is looked for.
 	When When
 	// By is how the cause is recognised. What it finds counts in the rule's phases, and what it leaves open in any.
@@ -210,7 +212,7 @@ const StopSettles = 5 * time.Second
 // Run looks for the causes of a table.
 func Run(pod *evidence.Pod, table Table) Diagnosis {
 	p := fact.See(pod)
-	s := search{pod: p, d: Diagnosis{Phase: locate(p), Gone: p.Gone}, found: make(map[string][]Finding)}
+	s := search{pod: p, d: Diagnosis{Phase: locate(p, table), Gone: p.Gone}, found: make(map[string][]Finding)}
 	for _, row := range table {
 		s.look(row)
 	}
