@@ -221,6 +221,16 @@ func Met[T any](p *fact.View, candidates []T, facts []Fact[T]) (met []T) {
 	return met
 }
 
+// MetAsRead is Met by what could be read: facts of which a source is missing are asked, too.
+func MetAsRead[T any](p *fact.View, candidates []T, facts []Fact[T]) (met []T) {
+	for _, t := range candidates {
+		if !slices.ContainsFunc(facts, func(f Fact[T]) bool { return f.Is != nil && !f.Is(p, t).Yes() || f.Pod != nil && !f.Pod(p).Yes() }) {
+			met = append(met, t)
+		}
+	}
+	return met
+}
+
 // A Recognition is how a rule recognises its cause: By, or several in Ways.
 type Recognition interface {
 	// Lines are those of its page, a list for each way.
@@ -231,6 +241,8 @@ type Recognition interface {
 
 	sources() (needs, partly []evidence.Source)
 	look(p *fact.View) looked
+	// met reports whether a candidate meets all facts, by what could be read.
+	met(p *fact.View) bool
 	explain(p *fact.View) []Candidate
 	facts() int
 }
@@ -325,6 +337,8 @@ func (s *tally) add(p *fact.View, h Holding) bool {
 	return true
 }
 
+func (b By[T]) met(p *fact.View) bool { return len(MetAsRead(p, b.candidates(p), b.Facts)) > 0 }
+
 func (b By[T]) candidates(p *fact.View) []T {
 	if b.Of == nil {
 		return make([]T, 1)
@@ -375,6 +389,10 @@ func (w Ways) look(p *fact.View) (out looked) {
 		out.blind = out.blind && l.blind
 	}
 	return out
+}
+
+func (w Ways) met(p *fact.View) bool {
+	return slices.ContainsFunc(w, func(r Recognition) bool { return r.met(p) })
 }
 
 // Lines are those of each way.

@@ -27,6 +27,8 @@ type Rule struct {
 	Doc Doc
 	// Phases are those in which the cause can hold the pod up; none means any.
 	Phases []Phase
+	// Shows is the phase that a pod is in while it has the cause, whatever else is seen, "" for none.
+	Shows Phase
 	// When is the part of the termination in which the cause is looked for.
 	When When
 	// By is how the cause is recognised. What it finds counts in the rule's phases, and what it leaves open in any.
@@ -35,6 +37,9 @@ type Rule struct {
 	// again, or a count of the kubelet's rises at its next try. It returns 0 when a reading would have shown it by now. since is when
 	// what shows it began anew: one that was found after that, and is not any more, has ended. nil is for a cause that each reading shows.
 	Recurs func(*fact.View) (within time.Duration, since time.Time)
+	// Awaits returns for how long a pod of which volumes are left must have made no progress until the cause is known to be there or not, 0
+	// where nothing is seen of it. Before that it is not said that no cause is known. nil is for a cause that is not waited for so.
+	Awaits func(*fact.View) time.Duration
 }
 
 // When is the part of a pod's termination in which a cause is looked for.
@@ -207,7 +212,7 @@ const StopSettles = 5 * time.Second
 // Run looks for the causes of a table.
 func Run(pod *evidence.Pod, table Table) Diagnosis {
 	p := fact.See(pod)
-	s := search{pod: p, d: Diagnosis{Phase: locate(p), Gone: p.Gone}, found: make(map[string][]Finding)}
+	s := search{pod: p, d: Diagnosis{Phase: locate(p, table), Gone: p.Gone}, found: make(map[string][]Finding)}
 	for _, row := range table {
 		s.look(row)
 	}

@@ -29,9 +29,9 @@ func ValueNames() []string { return slices.Sorted(maps.Keys(values)) }
 
 // Tried reports whether the rule's Check is run on a pod: it is time for it, the pod
 // is in one of its phases, and no source that it needs is missing.
-func (r *Rule) Tried(pod *evidence.Pod) bool {
+func (t Table) Tried(r *Rule, pod *evidence.Pod) bool {
 	p := fact.See(pod)
-	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !fact.Missing(p, r.Sources()...)
+	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p, t))) && !fact.Missing(p, r.Sources()...)
 }
 
 // Said returns a finding with all that the Doc says of it.

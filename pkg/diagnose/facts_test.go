@@ -169,7 +169,7 @@ func TestUnreadIsNotNo(t *testing.T) {
 			asked++
 			name := fmt.Sprintf("%s without %s", v.Cause, s)
 			if rules[v.Cause].RuledOut(p) != (ruledOutUnread[name] != "") {
-				t.Errorf("%s: %s is ruled out without %s\n%s", f.name, v.Cause, s, rules[v.Cause].AskedPage(p))
+				t.Errorf("%s: %s is ruled out without %s\n%s", f.name, v.Cause, s, cause.Table().AskedPage(rules[v.Cause], p))
 			}
 		}
 	}

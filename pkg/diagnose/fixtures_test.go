@@ -205,7 +205,7 @@ func TestOpensEnd(t *testing.T) {
 
 // checked reports whether a cause's Check is run on some evidence.
 func checked(name string, p *evidence.Pod) bool {
-	return slices.ContainsFunc(cause.All(), func(r *diagnose.Rule) bool { return r.Cause == name && r.Tried(p) })
+	return slices.ContainsFunc(cause.All(), func(r *diagnose.Rule) bool { return r.Cause == name && cause.Table().Tried(r, p) })
 }
 
 // A cause that no fixture shows, or that has no healthy twin, is not proven. Twins of

@@ -116,15 +116,16 @@ func (d *Diagnosis) finds(p *evidence.Pod, cause string) bool {
 // another one, or when the pod is in no phase of it.
 func (d *Diagnosis) recurs(cause string) (within time.Duration, since time.Time) {
 	row := d.ground.row(cause)
-	if row == nil || row.Rule.Recurs == nil || !mayBeHere(d.ground.pod, row.Rule) {
+	if row == nil || row.Rule.Recurs == nil || !d.ground.mayBeHere(row.Rule) {
 		return 0, time.Time{}
 	}
 	return row.Rule.Recurs(d.ground.pod)
 }
 
 // mayBeHere reports whether a pod may be in one of a rule's phases. That the kubelet unmounts volumes is seen by its counts, too.
-func mayBeHere(p *fact.View, r *Rule) bool {
-	phase := locate(p)
+func (g *ground) mayBeHere(r *Rule) bool {
+	p := g.pod
+	phase := locate(p, g.table)
 	return len(r.Phases) == 0 || phase == PhaseUnknown || slices.Contains(r.Phases, phase) ||
 		slices.Contains(r.Phases, Volumes) && p.ContainersEnded() && len(p.Volumes) > 0
 }

@@ -1,7 +1,9 @@
 package diagnose
 
 import (
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -365,10 +367,31 @@ func MountOf(p *fact.View, m *evidence.Mount) *Mount {
 	if b.Disk != nil && b.Disk.Suspended {
 		o.Mapper = b.Disk.Mapper
 	}
-	if t := fact.DeviceThread(p, b); t != nil {
+	if t := deviceThread(p, b); t != nil {
 		o.KernelThread = t.Comm
 	}
 	return o
+}
+
+// deviceThread returns a thread of the kernel that is in state D without moving
+// and whose name tells that it works for a mount's block device. It supports
+// that the device, and not the task, is the reason.
+func deviceThread(p *fact.View, m *evidence.Mount) *evidence.Task {
+	for i := range p.Node.Blocked {
+		t := &p.Node.Blocked[i]
+		if d := fact.DeviceOf(p, t); d != "" && (d == m.Device || m.Source != "" && d == path.Base(m.Source) ||
+			strings.HasPrefix(m.Source, "/dev/mapper/") && d == "dm-"+minor(m.Device)) {
+			return t
+		}
+	}
+	return nil
+}
+
+// minor returns the second part of a device number; of a FUSE mount it is the
+// number of its connection (Documentation/filesystems/fuse.rst).
+func minor(device string) string {
+	_, m, _ := strings.Cut(device, ":")
+	return m
 }
 
 // About starts a finding about the first process of a container.

@@ -35,7 +35,7 @@ var WhileProcessesLive = []Phase{PreStop, StopSignal, Kill}
 // status.phase only when no container can run any more
 // (pkg/kubelet/status/status_manager.go, hasPodTransitionedToTerminalPhase), so
 // it splits the phases in two halves.
-func locate(p *fact.View) Phase {
+func locate(p *fact.View, table Table) Phase {
 	if p.Phase == "Succeeded" || p.Phase == "Failed" {
 		return locateAfterContainers(p)
 	}
@@ -54,13 +54,13 @@ func locate(p *fact.View) Phase {
 	switch {
 	case len(held) == 0:
 	case !p.Kubelet.ActsOnDeletions() && p.Delivery.NoStopSeen:
-		return locateAmongTasks(p, held) // of a SIGKILL nothing is seen
+		return locateAmongTasks(p, held, table) // of a SIGKILL nothing is seen
 	default:
 		return Kill // delivered inside of gVisor, of which a process may be in the sandbox's control group
 	}
 	live := fact.AppTasks(p)
 	if len(live) > 0 {
-		return locateAmongTasks(p, live)
+		return locateAmongTasks(p, live, table)
 	}
 	if fact.Missing(p, evidence.Containers) {
 		return PhaseUnknown
@@ -80,11 +80,11 @@ func mayBeIn(p *fact.View, phases []Phase) bool {
 }
 
 // locateAmongTasks is for a pod of which processes live.
-func locateAmongTasks(p *fact.View, live []*evidence.Task) Phase {
+func locateAmongTasks(p *fact.View, live []*evidence.Task, table Table) Phase {
 	switch d := &p.Delivery; {
 	case slices.ContainsFunc(live, fact.Dying):
 		return Kill
-	case starting(p, live):
+	case starting(p, live), table.show(p, Startup):
 		return Startup
 	case d.DeletionNotReceived, d.LoopStalledBefore && d.NoStopSeen && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency:
 		return Delivery
@@ -100,8 +100,12 @@ func starting(p *fact.View, live []*evidence.Task) bool {
 		c, ok := p.Container(t.Container)
 		return !ok || c.State != evidence.StateCreated
 	}
-	return !slices.ContainsFunc(live, executed) || fact.Pull(p) != nil ||
-		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return inPostStart(p, &c) })
+	return !slices.ContainsFunc(live, executed) || fact.Pull(p) != nil
+}
+
+// show reports whether a rule says of a pod that it is in a phase, by what could be read.
+func (t Table) show(p *fact.View, phase Phase) bool {
+	return slices.ContainsFunc(t, func(row Row) bool { return row.Rule.Shows == phase && row.Rule.By.met(p) })
 }
 
 // mayRunHook reports whether a container runs of which the preStop hook is not known to be over, as it is while the runtime signals it.
@@ -201,13 +205,6 @@ func locateAfterContainers(p *fact.View) Phase {
 		return Finalizers
 	}
 	return FinalDelete
-}
-
-// inPostStart reports whether a postStart hook of a container is known to go on.
-func inPostStart(p *fact.View, c *evidence.Container) bool {
-	hook, _ := fact.PostStartHook(p, c)
-	first, _ := fact.PostStartSleep(p, c)
-	return hook != nil || first != nil || fact.PostStartRequest(p, c) != nil || fact.PostStartLeft(p, c) != nil
 }
 
 // setsUpNetwork reports whether a CNI plugin runs, and not only children of one, that sets up the

@@ -98,8 +98,8 @@ func (s *search) note(o Open, causes ...string) {
 }
 
 // waits notes what is under way in a pod of which nothing was found, and reports whether anything that is open is waited for.
-func (s *search) waits() bool {
-	for _, o := range underWay(s.pod, s.d.Phase) {
+func (s *search) waits(table Table) bool {
+	for _, o := range underWay(s.pod, s.d.Phase, table) {
 		if o.Until.After(s.pod.Time) {
 			s.note(o)
 		}
@@ -226,15 +226,43 @@ func (s *search) conclude(table Table) {
 	slices.SortFunc(d.Unknown, func(a, b Unknown) int { return cmp.Compare(a.Source, b.Source) })
 	s.doubt()
 	d.Force = force(p, d, table.layer)
-	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= 0 && !s.waits() {
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= 0 && !s.waits(table) {
 		d.Findings = []Finding{unknown(p, d.Phase, s, d.Unknown, d.Force)}
 	}
 	f, found := d.Verdict()
 	ofApp := func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }
 	if found && d.Phase != Startup && slices.ContainsFunc(p.Containers, ofApp) {
-		d.Sidecars = fact.WaitingSidecars(p)
+		d.Sidecars = waitingSidecars(p)
 	}
 	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && p.Delivery.NodeShuttingDown
+}
+
+// waitingSidecars returns the names of the sidecars that have not been sent their stop
+// signal, because a container of the app lives and the deadline has not come: the kubelet
+// stops them after it, or at the deadline, or later by as much as it has begun late (waitForTurn,
+// pkg/kubelet/kuberuntime/kuberuntime_termination_order.go). One with a preStop hook is left
+// out, which runs before that and may ask it to stop, and so is one that ends by itself.
+func waitingSidecars(p *fact.View) []string {
+	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || p.DeadlineUnsure || !p.Kill.Stayed ||
+		fact.Missing(p, evidence.Processes, evidence.Containers) {
+		return nil
+	}
+	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.State == evidence.StateRunning }) {
+		return nil
+	}
+	var out []string
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind == evidence.Sidecar && c.State == evidence.StateRunning && !c.PreStop && runsOn(fact.FirstLeader(p, c), c.StopSignal) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// runsOn reports whether a first process lives, and has not been sent a signal, as far as is seen.
+func runsOn(first *evidence.Task, sig evidence.Signal) bool {
+	return first != nil && !fact.Dying(first) && first.State != evidence.Zombie && !first.SharedPending.Has(sig)
 }
 
 // doubt notes of which layers it is not known whether a cause is there.

@@ -147,8 +147,8 @@ const (
 const cleanupPatience = 4 * time.Minute
 
 // underWay returns what may still end, or be tried again, whatever the cause. The pod is stuck when it has made no progress for longer than that.
-func underWay(p *fact.View, at Phase) []Open {
-	long := max(fact.StepPatience(p), fact.EndsSlowly(p))
+func underWay(p *fact.View, at Phase, table Table) []Open {
+	long := max(fact.StepPatience(p), endsSlowly(p))
 	switch {
 	case at == Cleanup:
 		long += cleanupPatience
@@ -156,12 +156,64 @@ func underWay(p *fact.View, at Phase) []Open {
 		long = max(long, cleanupPatience)
 	}
 	unchanged := fact.Unchanged(p)
-	since := fact.Latest(unchanged, fact.LastDeleted(p))
+	since := fact.Latest(unchanged, lastDeleted(p))
 	step := fact.Latest(p.Deadline.Add(p.Kill.Late), since.Add(p.Kill.Still))
 	// What was tried before the deadline counts from then on.
 	tries := fact.Latest(p.Deadline, since)
-	retries := max(fact.NextTry(p, unchanged), fact.PatienceWithVolumes(p)) - tries.Sub(since)
+	retries := max(fact.NextTry(p, unchanged), patienceWithVolumes(p, table)) - tries.Sub(since)
 	return []Open{Waits(step, long, Slow), Waits(tries, retries, Retry)}
+}
+
+// endsSlowly returns for how long a pod may stand still while a process of it is seen to run on its way out: the kernel takes back the memory of a
+// large one for minutes, and longer under a CPU limit (exit_mmap, mm/mmap.c). 0 where none is.
+func endsSlowly(p *fact.View) time.Duration {
+	if !slices.ContainsFunc(fact.AppTasks(p), func(t *evidence.Task) bool {
+		return fact.Dying(t) && t.State != evidence.Zombie && (t.State == evidence.Runnable || t.Unchanged(p.Time) < fact.LeastStill)
+	}) {
+		return 0
+	}
+	return fact.FlapPatience
+}
+
+// patienceWithVolumes returns for how long a pod must have made no progress to be stuck
+// without a known cause: what was in the way of its volumes may have ended since the
+// kubelet's last attempt. A kubelet that has answered before and does not tell now what it
+// has tried, as while a shim of the node hangs, is waited for. It is 0 when nothing is left
+// of its volumes.
+func patienceWithVolumes(p *fact.View, table Table) time.Duration {
+	if !p.ContainersEnded() || len(p.Mounts)+len(p.Volumes) == 0 && !fact.DevicesLeft(p) {
+		return 0
+	}
+	switch k := &p.Node.Kubelet; {
+	case k.VolumeCallsRead.IsZero(): // nobody may ask it
+		return fact.VolumeRetry
+	case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause:
+		return fact.Retries
+	default:
+		if long := table.awaits(p); long > 0 {
+			return long // then it is known why
+		}
+		return fact.UntilCounted(p, fact.VolumeTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
+	}
+}
+
+// awaits returns what the rules await of a pod.
+func (t Table) awaits(p *fact.View) (long time.Duration) {
+	for _, row := range t {
+		if row.Rule.Awaits != nil {
+			long = max(long, row.Rule.Awaits(p))
+		}
+	}
+	return long
+}
+
+// lastDeleted returns when the kubelet was seen last to delete a file of one of the pod's volumes, without which it cannot
+// remove the pod; zero when it was not.
+func lastDeleted(p *fact.View) (last time.Time) {
+	for i := range p.Volumes {
+		last = fact.Latest(last, fact.LastDeleted(p, &p.Volumes[i]))
+	}
+	return last
 }
 
 func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *Force) Finding {

@@ -57,23 +57,23 @@ const (
 func (t Table) Ask(pod *evidence.Pod) (out []Asked) {
 	p := fact.See(pod)
 	for _, row := range t {
-		if a := row.Rule.ask(p); len(a.Candidates) > 0 {
+		if a := t.ask(p, row.Rule); len(a.Candidates) > 0 {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func (r *Rule) ask(p *fact.View) Asked {
-	return Asked{Cause: r.Cause, Early: r.early(p), Candidates: r.By.explain(p)}
+func (t Table) ask(p *fact.View, r *Rule) Asked {
+	return Asked{Cause: r.Cause, Early: t.early(p, r), Candidates: r.By.explain(p)}
 }
 
 // early returns why a cause is not looked for in a reading, or not told.
-func (r *Rule) early(p *fact.View) string {
+func (t Table) early(p *fact.View, r *Rule) string {
 	if !r.due(p) {
 		return "It is not looked for in this reading. " + r.told()
 	}
-	if phase := locate(p); len(r.Phases) > 0 && !slices.Contains(r.Phases, phase) {
+	if phase := locate(p, t); len(r.Phases) > 0 && !slices.Contains(r.Phases, phase) {
 		return fmt.Sprintf("It is not told in this reading: the pod is in phase %s, and the cause can hold it up in %s.", phase, names(r.Phases))
 	}
 	return ""
@@ -88,13 +88,13 @@ func names(phases []Phase) string {
 	return strings.Join(out, ", ")
 }
 
-// AskedPage writes what a rule makes of a pod, in Markdown.
-func (r *Rule) AskedPage(pod *evidence.Pod) string {
+// AskedPage writes what a rule of the table makes of a pod, in Markdown.
+func (t Table) AskedPage(r *Rule, pod *evidence.Pod) string {
 	p := fact.See(pod)
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Why %s, or why not\n\nAbout pod %s/%s, by the reading of %s.\n",
 		r.Cause, p.Namespace, p.Name, p.Time.UTC().Format(time.DateTime+" UTC"))
-	a := r.ask(p)
+	a := t.ask(p, r)
 	if a.Early != "" {
 		fmt.Fprintf(&b, "\n%s\n", a.Early)
 	}

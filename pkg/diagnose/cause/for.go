@@ -22,7 +22,7 @@ func ExplainFor(name string, capture io.Reader) (page string, err error) {
 			if err != nil {
 				return "", err
 			}
-			return r.AskedPage(p), nil
+			return table.AskedPage(r, p), nil
 		}
 	}
 	return "", fmt.Errorf("no cause that an agent looks for is called %q; explain lists the causes", name)

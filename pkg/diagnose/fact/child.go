@@ -38,7 +38,7 @@ func (fp FirstProcess) Main(p *View) (program *evidence.Task, role Role) {
 		return unfixed(t) && t.Started().Sub(fp.Leader.Started()).Abs() < startTakes
 	}
 	switch {
-	case Sideshow(fp.Leader.Comm) && fp.Container.Program != fp.Leader.Comm && slices.ContainsFunc(programs, startedToo):
+	case isSideshow(fp.Leader.Comm) && fp.Container.Program != fp.Leader.Comm && slices.ContainsFunc(programs, startedToo):
 		return only(programs, startedToo), Daemon // a script has started both; else it is what kubectl exec has left
 	case len(programs) == 1 && (wraps || fp.awaitsOne() && !forked(fp.Leader, programs[0])):
 		return lastInLine(p, programs[0], fp.Container.StopSignal), Awaited
@@ -63,7 +63,7 @@ func (fp FirstProcess) mainOfShell(p *View) (program *evidence.Task, role Role) 
 		return nil, Several
 	case program == nil:
 		return started.daemon(fp.Leader)
-	case Sideshow(program.Comm) || program.Started().After(p.DeletionRequested) || role == Awaited && fp.mayGoOn(p, program):
+	case isSideshow(program.Comm) || program.Started().After(p.DeletionRequested) || role == Awaited && fp.mayGoOn(p, program):
 		return nil, InTurn // the next reading may show another one
 	}
 	last := lastInLine(p, program, fp.Container.StopSignal)
@@ -105,7 +105,7 @@ func (j jobs) waitedFor() (program *evidence.Task, role Role) {
 	if program = piped(mayBePiped); program != nil {
 		return program, Piped
 	}
-	if n := len(j.front); n > 0 && !Sideshow(j.front[n-1].Comm) {
+	if n := len(j.front); n > 0 && !isSideshow(j.front[n-1].Comm) {
 		return j.front[n-1], Awaited
 	}
 	return nil, Unnamed
@@ -127,7 +127,7 @@ func (j jobs) daemon(shell *evidence.Task) (program *evidence.Task, role Role) {
 		return nil, Unnamed
 	case n > 0 && stays(shell, j.front[n-1]):
 		before := func(c *evidence.Task) bool { // kubectl exec leaves younger ones
-			return !Sideshow(c.Comm) && !services[c.Comm] && older(c, j.front[0])
+			return !isSideshow(c.Comm) && !services[c.Comm] && Older(c, j.front[0])
 		}
 		if slices.ContainsFunc(j.apart, before) {
 			return only(j.apart, before), Daemon
@@ -178,7 +178,7 @@ func (fp FirstProcess) living() []*evidence.Task {
 }
 
 func (fp FirstProcess) programs() []*evidence.Task {
-	return slices.DeleteFunc(fp.living(), func(c *evidence.Task) bool { return Sideshow(c.Comm) })
+	return slices.DeleteFunc(fp.living(), func(c *evidence.Task) bool { return isSideshow(c.Comm) })
 }
 
 // awaitsOne reports whether the process sleeps in a system call that waits for its children, of which there is one.
@@ -204,8 +204,8 @@ var sideshows = map[string]bool{
 	"sleep": true, "tail": true, "cat": true, "tee": true, "logger": true, "inotifywait": true, "fswatch": true, "entr": true,
 }
 
-// Sideshow reports whether a program of that name serves nobody: a script runs it beside the one that does, or in a loop.
-func Sideshow(comm string) bool { return sideshows[comm] }
+// isSideshow reports whether a program of that name serves nobody: a script runs it beside the one that does, or in a loop.
+func isSideshow(comm string) bool { return sideshows[comm] }
 
 // Fixed reports whether a program of that name has no handlers for signals that ask it to end, and no setting gives it one.
 func Fixed(comm string) bool { return sideshows[comm] || comm == "cron" || comm == "crond" }
@@ -279,7 +279,7 @@ func lastInLine(p *View, t *evidence.Task, sig evidence.Signal) *evidence.Task {
 	for range maxLine {
 		var below []*evidence.Task
 		for i := range p.Tasks {
-			if c := &p.Tasks[i]; c.Leader() && c.PPID == t.PID && c.Container == t.Container && lives(c) && !Sideshow(c.Comm) {
+			if c := &p.Tasks[i]; c.Leader() && c.PPID == t.PID && c.Container == t.Container && lives(c) && !isSideshow(c.Comm) {
 				below = append(below, c)
 			}
 		}
@@ -314,9 +314,9 @@ func group(t *evidence.Task) int {
 	return t.Probe.Group
 }
 
-// older reports whether a process was started before another one; where that is not
+// Older reports whether a process was started before another one; where that is not
 // known, by their numbers.
-func older(a, b *evidence.Task) bool { return byAge(a, b) < 0 }
+func Older(a, b *evidence.Task) bool { return byAge(a, b) < 0 }
 
 func byAge(a, b *evidence.Task) int {
 	if a.Probe == nil || b.Probe == nil || a.Probe.Start == b.Probe.Start {

@@ -61,7 +61,7 @@ func startsUp(p *View) bool {
 		c := &p.Containers[i]
 		switch {
 		case c.Kind != evidence.App && c.Kind != evidence.Sidecar:
-		case starts(p, c):
+		case Starts(p, c):
 			return true
 		case c.Exit != nil, c.BackedOff && !triesAgain(p):
 		case c.ID == "", c.State == evidence.StateCreated:
@@ -79,11 +79,11 @@ func triesAgain(p *View) bool {
 	})
 }
 
-// starts reports whether containerd runs a container of which the kubelet has not written
+// Starts reports whether containerd runs a container of which the kubelet has not written
 // that it runs: it does when it has completed the start, and before that the status is
 // that of before, as of a container that is yet to run, or has ended and is started again
 // (SyncPod, pkg/kubelet/kubelet.go).
-func starts(p *View, c *evidence.Container) bool {
+func Starts(p *View, c *evidence.Container) bool {
 	return !p.Gone && c.State == evidence.StateRunning && (c.Waiting || c.Exit != nil)
 }
 

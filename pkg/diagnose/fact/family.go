@@ -59,7 +59,7 @@ func FamilyOf(t *evidence.Task) string {
 		return FamilyOther
 	}
 	family := familyOfProbe(t)
-	if d := diskOf(t.Probe.Mount); d != nil && d.Suspended && (family == FamilyFsFrozen || family == FamilyBlock) {
+	if d := DiskOf(t.Probe.Mount); d != nil && d.Suspended && (family == FamilyFsFrozen || family == FamilyBlock) {
 		return FamilySuspended
 	}
 	return family

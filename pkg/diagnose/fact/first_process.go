@@ -1,7 +1,6 @@
 package fact
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -36,7 +35,7 @@ func FirstProcesses(p *View) []FirstProcess {
 		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || Sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
 			continue
 		}
-		leader := firstLeader(p, c)
+		leader := FirstLeader(p, c)
 		if leader == nil || c.Kind == evidence.Ephemeral && !leader.NamespaceInit() && !p.HostPID && !p.ShareProcessNamespace {
 			continue
 		}
@@ -63,36 +62,9 @@ func waitsForTurn(p *View, sidecar int) bool {
 	return false
 }
 
-// WaitingSidecars returns the names of the sidecars that have not been sent their stop
-// signal, because a container of the app lives and the deadline has not come: the kubelet
-// stops them after it, or at the deadline, or later by as much as it has begun late (waitForTurn,
-// pkg/kubelet/kuberuntime/kuberuntime_termination_order.go). One with a preStop hook is left
-// out, which runs before that and may ask it to stop, and so is one that ends by itself.
-func WaitingSidecars(p *View) []string {
-	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || p.DeadlineUnsure || !p.Kill.Stayed || Missing(p, evidence.Processes, evidence.Containers) {
-		return nil
-	}
-	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.State == evidence.StateRunning }) {
-		return nil
-	}
-	var out []string
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		if c.Kind == evidence.Sidecar && c.State == evidence.StateRunning && !c.PreStop && runsOn(firstLeader(p, c), c.StopSignal) {
-			out = append(out, c.Name)
-		}
-	}
-	return out
-}
-
-// runsOn reports whether a first process lives, and has not been sent a signal, as far as is seen.
-func runsOn(first *evidence.Task, sig evidence.Signal) bool {
-	return first != nil && !Dying(first) && first.State != evidence.Zombie && !first.SharedPending.Has(sig)
-}
-
-// firstLeader returns the leader of a container's first process: the shim knows
+// FirstLeader returns the leader of a container's first process: the shim knows
 // its number, else it is the init of the container's own PID namespace.
-func firstLeader(p *View, c *evidence.Container) *evidence.Task {
+func FirstLeader(p *View, c *evidence.Container) *evidence.Task {
 	var init *evidence.Task
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
@@ -105,30 +77,6 @@ func firstLeader(p *View, c *evidence.Container) *evidence.Task {
 		}
 	}
 	return init
-}
-
-// Executed reports whether a process is, or comes from, one that was executed in a container,
-// as by kubectl exec: the end of the first process ends it, and does not wait for it.
-func Executed(p *View, c *evidence.Container, t *evidence.Task) bool {
-	first, shim := firstLeader(p, c), firstShim(p)
-	if first == nil || shim == nil {
-		return false
-	}
-	pid, parent := t.PID, t.PPID
-	for range p.Tasks { // no more than there are, whatever they say
-		if pid == first.PID {
-			return false
-		}
-		if parent == shim.PID {
-			return true
-		}
-		up, inside := ByID(p, parent)
-		if up == nil || !inside {
-			return false
-		}
-		pid, parent = up.PID, up.PPID
-	}
-	return false
 }
 
 // Assemble returns a process with its threads and children.

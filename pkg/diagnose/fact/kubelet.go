@@ -17,7 +17,7 @@ func KubeletBusyWithVolume(p *View) *evidence.Task {
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
 		switch {
-		case !BusyWithVolume(p, t):
+		case !busyWithVolume(p, t):
 		case first == nil, first.AwaitsScanner() && !t.AwaitsScanner():
 			first = t
 		case first.AwaitsScanner() == t.AwaitsScanner() && t.UnchangedSince.Before(first.UnchangedSince):
@@ -27,8 +27,8 @@ func KubeletBusyWithVolume(p *View) *evidence.Task {
 	return first
 }
 
-// BusyWithVolume reports whether a thread of the kubelet has not moved for a while on a path of one of the pod's volumes.
-func BusyWithVolume(p *View, t *evidence.Task) bool {
+// busyWithVolume reports whether a thread of the kubelet has not moved for a while on a path of one of the pod's volumes.
+func busyWithVolume(p *View, t *evidence.Task) bool {
 	return t.Probe != nil && t.Unchanged(p.Time) >= LeastStill && p.RuntimeUID != "" && strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
 }
 
@@ -67,7 +67,7 @@ func MayReconnect(p *View) time.Time {
 		return time.Time{}
 	}
 	switch k := &p.Node.Kubelet; {
-	case p.Time.Sub(r.Since) >= flapPatience:
+	case p.Time.Sub(r.Since) >= FlapPatience:
 		return r.Since // that it answers now and then is no sign of progress any more
 	case !k.SilentSince.IsZero():
 		return Latest(r.Since, k.SilentSince) // nor is that its silence goes on

@@ -44,7 +44,7 @@ func (fp FirstProcess) Lingers(p *View) *Lingering {
 	}
 	for _, c := range all {
 		// What a supervisor waits for is what it has started last: it stops the others after it.
-		if fresh := startedSince(p, c); l.Task == nil || l.New && !fresh || l.New == fresh && older(l.Task, c) {
+		if fresh := startedSince(p, c); l.Task == nil || l.New && !fresh || l.New == fresh && Older(l.Task, c) {
 			l.Task, l.New = c, fresh
 		}
 	}

@@ -1,8 +1,6 @@
 package fact
 
 import (
-	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,38 +15,16 @@ func Backing(m *evidence.Mount) *evidence.Mount {
 	return m
 }
 
-// minor returns the second part of a device number; of a FUSE mount it is the
-// number of its connection (Documentation/filesystems/fuse.rst).
-func minor(device string) string {
-	_, m, _ := strings.Cut(device, ":")
-	return m
-}
-
 // Answers reports whether the server of a mount is known to have answered
 // everything.
 func Answers(m *evidence.Mount) bool {
 	return m.Unanswered != nil && *m.Unanswered == 0 && m.Connection == evidence.Established && m.Resent == 0
 }
 
-// DeadDisk reports whether the block device below a mount has requests under way and
-// has completed none for long: a disk that is merely slow completes some.
-func DeadDisk(m *evidence.Mount) bool {
-	d := diskOf(m)
-	return d != nil && d.InFlight > 0 && d.Still() >= SlowDevice
-}
-
-// IdleDisk reports whether the block device below a mount has had no request under way for long. What is waited for is above it, or in it:
-// a target of the device mapper that keeps requests, as a thin pool without space does, counts them when it hands them on
-// (accounts_remapped_io, drivers/md, since Linux 5.18).
-func IdleDisk(m *evidence.Mount) bool {
-	d := diskOf(m)
-	return d != nil && !d.Suspended && d.InFlight == 0 && d.Still() >= SlowDevice
-}
-
 // WorkingDisk reports whether readings show that the block device below a mount
 // completes requests.
 func WorkingDisk(m *evidence.Mount) bool {
-	d := diskOf(m)
+	d := DiskOf(m)
 	return d != nil && !d.Moved.IsZero() && d.Read.Sub(d.Moved) < SlowDevice
 }
 
@@ -58,9 +34,9 @@ func mayWork(t *evidence.Task) bool {
 	return FamilyOf(t) == FamilyBlock && (WorkingDisk(t.Probe.Mount) || t.IOWorker() && t.Probe.Mount == nil)
 }
 
-// diskOf returns the counters of the block device that carries the data of a mount,
+// DiskOf returns the counters of the block device that carries the data of a mount,
 // nil when they were not read.
-func diskOf(m *evidence.Mount) *evidence.Disk {
+func DiskOf(m *evidence.Mount) *evidence.Disk {
 	if m = Backing(m); m == nil {
 		return nil
 	}
@@ -87,41 +63,12 @@ func MountPatience(m *evidence.Mount) time.Duration {
 	return SlowDevice
 }
 
-// DeviceThread returns a thread of the kernel that is in state D without moving
-// and whose name tells that it works for a mount's block device. It supports
-// that the device, and not the task, is the reason.
-func DeviceThread(p *View, m *evidence.Mount) *evidence.Task {
-	for i := range p.Node.Blocked {
-		t := &p.Node.Blocked[i]
-		if d := deviceOf(p, t); d != "" && (d == m.Device || m.Source != "" && d == path.Base(m.Source) ||
-			strings.HasPrefix(m.Source, "/dev/mapper/") && d == "dm-"+minor(m.Device)) {
-			return t
-		}
-	}
-	return nil
-}
-
-// OnlyDevice returns the device for which threads of the kernel are stuck, when
-// there is one such device on the node.
-func OnlyDevice(p *View) string {
-	var devices []string
-	for i := range p.Node.Blocked {
-		if d := deviceOf(p, &p.Node.Blocked[i]); d != "" && !slices.Contains(devices, d) {
-			devices = append(devices, d)
-		}
-	}
-	if len(devices) != 1 {
-		return ""
-	}
-	return devices[0]
-}
-
-// deviceOf returns the block device that a stuck thread of the kernel works for,
+// DeviceOf returns the block device that a stuck thread of the kernel works for,
 // by name or as major:minor, "" for others: jbd2/sda1-8 writes ext4's journal
 // (fs/jbd2/journal.c), xfsaild/sda1 XFS's (fs/xfs/xfs_trans_ail.c), and a
 // kworker that writes back shows what it does behind its name, as in
 // kworker/u8:2+flush-8:0 (kernel/workqueue.c, wq_worker_comm).
-func deviceOf(p *View, t *evidence.Task) string {
+func DeviceOf(p *View, t *evidence.Task) string {
 	if !t.Kernel || t.State != evidence.Uninterruptible || t.Unchanged(p.Time) < SlowDevice {
 		return ""
 	}
@@ -166,14 +113,6 @@ func Ended(p *View, pid int) bool {
 		}
 	}
 	return true
-}
-
-// NameIsLate reports whether the container of a process is not known yet. One
-// that has ended is in no control group any more: its container is the one whose
-// shim names it, and a shim that is late is asked again.
-func NameIsLate(p *View, t *evidence.Task) bool {
-	_, late := p.Missing[evidence.Shims]
-	return late && p.ContainerName(t) == ""
 }
 
 // Essential reports whether a process serves other pods or the whole node, so that

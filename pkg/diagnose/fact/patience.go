@@ -165,24 +165,13 @@ func StepPatience(p *View) time.Duration {
 	return patience
 }
 
-// flapPatience is after what time it is no progress any more that a shim, or a kubelet, answers, or does not: one that waits for a slow
+// FlapPatience is after what time it is no progress any more that a shim, or a kubelet, answers, or does not: one that waits for a slow
 // disk, as under gVisor, may do either for as long as the pod is there.
-const flapPatience = 10 * time.Minute
-
-// EndsSlowly returns for how long a pod may stand still while a process of it is seen to run on its way out: the kernel takes back the memory of a
-// large one for minutes, and longer under a CPU limit (exit_mmap, mm/mmap.c). 0 where none is.
-func EndsSlowly(p *View) time.Duration {
-	if !slices.ContainsFunc(AppTasks(p), func(t *evidence.Task) bool {
-		return Dying(t) && t.State != evidence.Zombie && (t.State == evidence.Runnable || t.Unchanged(p.Time) < LeastStill)
-	}) {
-		return 0
-	}
-	return flapPatience
-}
+const FlapPatience = 10 * time.Minute
 
 // Unchanged returns since when a pod has made no progress.
 func Unchanged(p *View) time.Time {
-	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= flapPatience {
+	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= FlapPatience {
 		return p.StageSince
 	}
 	return p.UnchangedSince

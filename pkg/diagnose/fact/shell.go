@@ -14,6 +14,9 @@ var shells = map[string]bool{
 	"sh": true, "bash": true, "dash": true, "ash": true, "ksh": true, "mksh": true, "zsh": true, "busybox": true,
 }
 
+// IsShell reports whether a program of a specification is a shell, which may execute another program in its place.
+func IsShell(program string) bool { return shells[program] }
+
 // Shell reports whether the process is a command interpreter. Of a script, comm
 // is the script's name, so the program file decides where it is known; busybox
 // is any of its applets, so there the name decides. No applet but one has a name

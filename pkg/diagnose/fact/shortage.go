@@ -42,12 +42,12 @@ func CheckpointFails(p *View) *evidence.Shortage {
 	}
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
-		if !Lacks(p, s) || writes(p, s) || LittleRoom(s) && driverFails(p, s) {
+		if !lacks(p, s) || writes(p, s) || LittleRoom(s) && driverFails(p, s) {
 			continue
 		}
 		if Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
 			return c.Status == evidence.ClaimsFailed && c.RoseBefore.After(p.UnchangedSince) && c.RoseBefore.After(s.Since)
-		}) != nil || s.Resource == evidence.Descriptors && Unwitnessed(p, s) {
+		}) != nil || s.Resource == evidence.Descriptors && unwitnessed(p, s) {
 			return s
 		}
 	}
@@ -81,17 +81,17 @@ func driverFails(p *View, s *evidence.Shortage) bool {
 	})
 }
 
-// Unwitnessed reports whether the kubelet has not told what it counts for as long as it has had no file to open, and
+// unwitnessed reports whether the kubelet has not told what it counts for as long as it has had no file to open, and
 // nothing has become of a pod that is past its deadline meanwhile. One that answers on its port has opened a file for
 // that: each question has a connection of its own.
-func Unwitnessed(p *View, s *evidence.Shortage) bool {
+func unwitnessed(p *View, s *evidence.Shortage) bool {
 	silent := p.Node.Kubelet.SilentSince
 	return !silent.IsZero() && p.Time.Sub(silent) >= SlowDevice && p.Node.Kubelet.VolumeCallsRead.Before(s.Since) && s.Lasted(p.Time) >= UnknownAfter &&
 		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
 }
 
-// Lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
-func Lacks(p *View, s *evidence.Shortage) bool {
+// lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
+func lacks(p *View, s *evidence.Shortage) bool {
 	return s.Resource != evidence.Tasks && s.Ended.IsZero() && !s.Since.IsZero() && s.Lasted(p.Time) >= SlowDevice
 }
 

@@ -80,9 +80,33 @@ func all(tasks []evidence.Task) []*evidence.Task {
 
 func dumps(_ *fact.View, t *evidence.Task) bool { return t.CoreDumping }
 
+// executed reports whether a process is, or comes from, one that was executed in a container,
+// as by kubectl exec: the end of the first process ends it, and does not wait for it.
+func executed(p *fact.View, c *evidence.Container, t *evidence.Task) bool {
+	first, shims := fact.FirstLeader(p, c), fact.Shims(p)
+	if first == nil || len(shims) == 0 {
+		return false
+	}
+	pid, parent := t.PID, t.PPID
+	for range p.Tasks { // no more than there are, whatever they say
+		if pid == first.PID {
+			return false
+		}
+		if parent == shims[0].PID {
+			return true
+		}
+		up, inside := fact.ByID(p, parent)
+		if up == nil || !inside {
+			return false
+		}
+		pid, parent = up.PID, up.PPID
+	}
+	return false
+}
+
 func isNotExecuted(p *fact.View, t *evidence.Task) bool {
 	c, ok := p.Container(t.Container)
-	return !ok || !fact.Executed(p, c, t)
+	return !ok || !executed(p, c, t)
 }
 
 func isNotMirror(p *fact.View) bool { return !p.Mirror }

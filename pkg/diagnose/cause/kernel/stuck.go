@@ -490,7 +490,7 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 		Container: p.ContainerName(t), Family: fact.FamilyOf(t), Confidence: diagnose.Proved,
 		Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, leaderOf(p, t)), Thread: diagnose.ThreadOf(t), Alike: len(tasks) - 1},
 	}
-	if f.Family == fact.FamilyOther && fact.Through(t, "exit_aio") && fact.OnlyDevice(p) != "" {
+	if f.Family == fact.FamilyOther && fact.Through(t, "exit_aio") && onlyDevice(p) != "" {
 		f.Family = fact.FamilyBlock // its asynchronous I/O, which has no file any more
 	}
 	if t.IOWorker() {
@@ -515,12 +515,27 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 			f.Variants = append(f.Variants, variantUnplaced)
 		}
 	} else if f.Family == fact.FamilyBlock {
-		f.Objects.Device = fact.OnlyDevice(p)
+		f.Objects.Device = onlyDevice(p)
 	}
 	if !refine(p, t, &f, m, certain) {
 		f.Confidence = diagnose.Inferred
 	}
 	return f
+}
+
+// onlyDevice returns the device for which threads of the kernel are stuck, when
+// there is one such device on the node.
+func onlyDevice(p *fact.View) string {
+	var devices []string
+	for i := range p.Node.Blocked {
+		if d := fact.DeviceOf(p, &p.Node.Blocked[i]); d != "" && !slices.Contains(devices, d) {
+			devices = append(devices, d)
+		}
+	}
+	if len(devices) != 1 {
+		return ""
+	}
+	return devices[0]
 }
 
 // starter returns the process of the node that has started a task, nil when that is its first one, or is not known.
@@ -546,10 +561,10 @@ func refine(p *fact.View, t *evidence.Task, f *diagnose.Finding, m *evidence.Mou
 			return false // its request may be the one that is lost
 		}
 		switch {
-		case fact.IdleDisk(m):
+		case idleDisk(m):
 			f.Variants = append(f.Variants, variantIdle)
 			return false
-		case !fact.DeadDisk(m):
+		case !deadDisk(m):
 			return false
 		}
 		f.Variants = append(f.Variants, variantDead)
@@ -642,6 +657,21 @@ func opensBelow(t *evidence.Task) bool {
 	return family == fact.FamilyFsFrozen || family == fact.FamilyBlock
 }
 
+// deadDisk reports whether the block device below a mount has requests under way and
+// has completed none for long: a disk that is merely slow completes some.
+func deadDisk(m *evidence.Mount) bool {
+	d := fact.DiskOf(m)
+	return d != nil && d.InFlight > 0 && d.Still() >= fact.SlowDevice
+}
+
+// idleDisk reports whether the block device below a mount has had no request under way for long. What is waited for is above it, or in it:
+// a target of the device mapper that keeps requests, as a thin pool without space does, counts them when it hands them on
+// (accounts_remapped_io, drivers/md, since Linux 5.18).
+func idleDisk(m *evidence.Mount) bool {
+	d := fact.DiskOf(m)
+	return d != nil && !d.Suspended && d.InFlight == 0 && d.Still() >= fact.SlowDevice
+}
+
 // suspicious reports whether a mount itself shows a reason for a task to wait as this one does.
 func suspicious(p *fact.View, t *evidence.Task, m *evidence.Mount) bool {
 	switch family := fact.FamilyOf(t); family {
@@ -653,7 +683,7 @@ func suspicious(p *fact.View, t *evidence.Task, m *evidence.Mount) bool {
 	case fact.FamilySuspended:
 		return true
 	case fact.FamilyBlock:
-		return fact.DeadDisk(m)
+		return deadDisk(m)
 	case fact.FamilyFsFrozen:
 		return writerOnFrozen(p, t, m)
 	}

@@ -87,7 +87,12 @@ func heldByTracer(_ *fact.View, t *evidence.Task) bool {
 
 func ended(p *fact.View, t *evidence.Task) bool { return fact.Ended(p, t.PID) }
 
-func nameIsInTime(p *fact.View, t *evidence.Task) bool { return !fact.NameIsLate(p, t) }
+// nameIsInTime reports whether the container of a process is known, or is not going to be. One
+// that has ended is in no control group any more: its container is the one whose
+// shim names it, and a shim that is late is asked again.
+func nameIsInTime(p *fact.View, t *evidence.Task) bool {
+	return !fact.Missing(p, evidence.Shims) || p.ContainerName(t) != ""
+}
 
 func heldForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
 	tracer, _ := fact.ByID(p, t.TracerPID)

@@ -89,7 +89,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			},
 		},
 	},
-	Recurs: fact.UncountedClaims,
+	Recurs: uncountedClaims,
 	By: diagnose.By[*claimDriver]{
 		Partly: []evidence.Source{evidence.Claims, evidence.ClaimCalls, evidence.Events}, // without the first two it is open for longer
 		Of:     claimDrivers,
@@ -300,7 +300,7 @@ func waitsForClaims(p *fact.View) bool {
 }
 
 // patienceWithClaims returns for how long a pod whose claims are to be released must have made no progress to be stuck without a known cause; 0 for
-// other pods. PatienceWithVolumes is the same for volumes.
+// other pods. diagnose.patienceWithVolumes is the same for volumes.
 func patienceWithClaims(p *fact.View) time.Duration {
 	if !waitsForClaims(p) {
 		return 0
@@ -368,4 +368,9 @@ func unprepareTimedOut(p *fact.View) bool {
 // stage.
 func onlyOneUnprepares(p *fact.View) bool {
 	return p.Node.Unprepares().Since(p.UnchangedSince)
+}
+
+// uncountedClaims is fact.UncountedVolumes for attempts at resource claims.
+func uncountedClaims(p *fact.View) (within time.Duration, since time.Time) {
+	return fact.Uncounted(p, fact.ClaimRetry)
 }

@@ -17,6 +17,7 @@ import (
 var PostStartHookRunning = &diagnose.Rule{
 	Cause:  "PostStartHookRunning",
 	Phases: []diagnose.Phase{diagnose.Startup, diagnose.PreStop, diagnose.StopSignal},
+	Shows:  diagnose.Startup,
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a postStart hook does not end",
@@ -113,7 +114,7 @@ var PostStartHookRunning = &diagnose.Rule{
 				{Says: startsWithHook, Is: diagnose.If(leftStarts)},
 				{Says: "Each container of the pod has a PID namespace of its own.", Pod: diagnose.IfPod(ownNamespaces)},
 				{Says: "All other containers run.", Is: diagnose.If(leftIsLast)},
-				{Says: "It is known since when the kubelet and containerd run.", Pod: diagnose.IfPod(fact.RunsSinceKnown)},
+				{Says: "It is known since when the kubelet and containerd run.", Pod: diagnose.IfPod(startsKnown)},
 				{Says: "No process of the container may be the hook: none but the first was started by its shim.", Is: diagnose.If(hookEnded)},
 				{Says: "The process is an orphan in a process group without a leader.", Is: diagnose.If(leftOrphaned)},
 				{Says: "It was started before the deletion request.", Is: diagnose.If(leftBefore)},
@@ -246,7 +247,7 @@ func noShellOfHost(p *fact.View, c *evidence.Container) bool {
 }
 
 func lastOfHost(p *fact.View, c *evidence.Container) bool {
-	return !p.HostPID || fact.NothingLeftToStart(p, c)
+	return !p.HostPID || nothingLeftToStart(p, c)
 }
 
 // kubeletStays reports whether the kubelet that was there at a time still is: one that was started after it knows nothing of the hook.
@@ -311,9 +312,28 @@ func noneStartedSinceFirst(p *fact.View, c *evidence.Container) bool {
 	return noneStarted(p, c, firstStarted(p, c))
 }
 
+// nothingLeftToStart reports whether all containers of the pod but this one run, so that
+// the kubelet cannot be busy with the start of another one.
+func nothingLeftToStart(p *fact.View, c *evidence.Container) bool {
+	for i := range p.Containers {
+		o := &p.Containers[i]
+		if o.ID != c.ID && (o.Kind == evidence.App || o.Kind == evidence.Sidecar) && o.State != evidence.StateRunning {
+			return false
+		}
+	}
+	return true
+}
+
+// startsKnown reports whether it is known since when the kubelet and containerd run, so that a start of them would have been noticed.
+func startsKnown(p *fact.View) bool {
+	return !p.Node.Kubelet.Process.Started().IsZero() && !p.Node.Containerd.ConnectedSince.IsZero()
+}
+
+// tellPostStart tells of a hook that can be nothing else that it is proved: no container is left whose start the kubelet may be at instead, while
+// somebody has executed the hook's program, and the kubelet and containerd are known to run since before.
 func tellPostStart(p *fact.View, c *evidence.Container) diagnose.Finding {
 	f := tellPostStartOf(p, c, postStart(p, c))
-	if !p.HostPID && fact.NothingLeftToStart(p, c) && fact.RunsSinceKnown(p) {
+	if !p.HostPID && nothingLeftToStart(p, c) && startsKnown(p) {
 		f.Confidence = diagnose.Proved
 	}
 	return f
@@ -357,11 +377,22 @@ func leftStarts(p *fact.View, t leftByHook) bool { return fact.Starts(p, t.conta
 
 func ownNamespaces(p *fact.View) bool { return !p.HostPID && !p.ShareProcessNamespace }
 
-func leftIsLast(p *fact.View, t leftByHook) bool { return fact.NothingLeftToStart(p, t.container) }
+func leftIsLast(p *fact.View, t leftByHook) bool { return nothingLeftToStart(p, t.container) }
 
-func hookEnded(p *fact.View, t leftByHook) bool { return !fact.MayRunHook(p, t.container, t.first) }
+// hookEnded reports whether no process of a container may be a hook: one that is not known to be no child of the shim may.
+func hookEnded(p *fact.View, t leftByHook) bool {
+	shims := fact.Shims(p)
+	return !slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
+		return o.Container == t.container.ID && o.Leader() && o.PID != t.first.PID && (len(shims) == 0 || o.PPID == shims[0].PID)
+	})
+}
 
-func leftOrphaned(p *fact.View, t leftByHook) bool { return fact.Orphaned(p, t.task) }
+// leftOrphaned reports whether the leader of a process's group is gone. Some of what the program itself has left may look so; that the kubelet is at
+// something, with nothing left to start, tells that there is a hook.
+func leftOrphaned(p *fact.View, t leftByHook) bool {
+	return !t.task.Started().IsZero() && t.task.Probe.Group != 0 &&
+		!slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool { return o.PID == t.task.Probe.Group })
+}
 
 func leftBefore(p *fact.View, t leftByHook) bool { return t.task.Started().Before(p.DeletionRequested) }
 
@@ -393,7 +424,9 @@ func kubeletGoesOn(p *fact.View) bool {
 	return k == nil || !fact.Halted(k)
 }
 
-// sleptAt returns when a sleep ends that began with the container's first process.
+// sleptAt returns when a sleep ends that began with the container's first process. It begins when the container has been started, and only the end
+// of the kubelet ends it before its time (runSleepHandler, pkg/kubelet/lifecycle/handlers.go). A kubelet that had no answer from containerd to the
+// start runs none.
 func sleptAt(p *fact.View, c *evidence.Container) time.Time {
 	return firstStarted(p, c).Add(time.Duration(c.PostStartSleep) * time.Second)
 }
@@ -406,7 +439,8 @@ func tellPostStartSleep(p *fact.View, c *evidence.Container) diagnose.Finding {
 	}}
 }
 
-// postStartRequests returns the kubelet's requests to the port of a container's postStart hook. If there are several, one is another's.
+// postStartRequests returns the kubelet's requests to the port of a container's postStart hook. If there are several, one is another's. The kubelet
+// waits for the hook's without a limit: its client has none for hooks (NewMainKubelet, pkg/kubelet/kubelet.go).
 func postStartRequests(p *fact.View, c *evidence.Container) (out []*evidence.Request) {
 	for i := range p.Requests {
 		if r := &p.Requests[i]; r.Port == c.PostStartPort {
@@ -424,6 +458,7 @@ func postStartAskedOnce(p *fact.View, c *evidence.Container) bool {
 	return len(postStartRequests(p, c)) <= 1
 }
 
+// established reports whether the connection has been made: one that cannot be is given up after two minutes (net.ipv4.tcp_syn_retries).
 func established(p *fact.View, c *evidence.Container) bool {
 	return !slices.ContainsFunc(postStartRequests(p, c), func(r *evidence.Request) bool { return r.State != evidence.Established })
 }

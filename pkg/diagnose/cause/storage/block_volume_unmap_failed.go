@@ -323,9 +323,11 @@ func isUsedForLong(p *fact.View, l loop) diagnose.Holding {
 	return usedSince(p, since)
 }
 
-func noLoopIsInUse(p *fact.View) bool { return len(meet(p, loops(p), loopInUse)) == 0 }
+func noLoopIsInUse(p *fact.View) bool { return len(diagnose.MetAsRead(p, loops(p), loopInUse)) == 0 }
 
-func noDeviceIsHeld(p *fact.View) bool { return len(meet(p, holdersOfDevices(p), keepsLong)) == 0 }
+func noDeviceIsHeld(p *fact.View) bool {
+	return len(diagnose.MetAsRead(p, holdersOfDevices(p), keepsLong)) == 0
+}
 
 func tellLoop(p *fact.View, l loop) diagnose.Finding {
 	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{l.on.Volume}, Mount: diagnose.MountOf(p, l.on)}}

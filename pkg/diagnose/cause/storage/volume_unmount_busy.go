@@ -239,21 +239,12 @@ func holdersOf(p *fact.View, mounts []evidence.Mount) (out []holder) {
 	return out
 }
 
-// meet returns those of some candidates that are found by some facts, whatever could not be read.
-func meet[T any](p *fact.View, candidates []T, facts []diagnose.Fact[T]) []T {
-	return slices.DeleteFunc(candidates, func(t T) bool {
-		return slices.ContainsFunc(facts, func(f diagnose.Fact[T]) bool {
-			return f.Is != nil && !f.Is(p, t).Yes() || f.Pod != nil && !f.Pod(p).Yes()
-		})
-	})
-}
-
 // keptBusy finds a mount of the pod that is in use.
 func keptBusy(p *fact.View) []diagnose.Finding {
-	if mounts := meet(p, mountsInside(p), mountedInside); len(mounts) > 0 {
+	if mounts := diagnose.MetAsRead(p, mountsInside(p), mountedInside); len(mounts) > 0 {
 		return []diagnose.Finding{tellInside(p, mounts[0])}
 	}
-	if held := meet(p, holdersOfMounts(p), heldBusy); len(held) > 0 {
+	if held := diagnose.MetAsRead(p, holdersOfMounts(p), heldBusy); len(held) > 0 {
 		return tellHeld(p, held)
 	}
 	return nil
@@ -360,8 +351,7 @@ func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) {
 	}
 	f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, unfailed)
 	if hasGivenUp(p, m) {
-		_, f.Objects.Since = fact.GivenUp(p)
-		f.Variants = append(f.Variants, givenUp)
+		f.Objects.Since, f.Variants = untriedSince(p), append(f.Variants, givenUp)
 		return
 	}
 	// The counts may not be read, or have not been yet.
@@ -409,12 +399,6 @@ func isAttempted[T onMount](p *fact.View, t T) diagnose.Holding {
 	return diagnose.NotYet(diagnose.Waits(p.UnchangedSince, attemptsCounted, diagnose.Retry))
 }
 
-// hasGivenUp reports whether the kubelet does not try any more to unmount a volume.
-func hasGivenUp(p *fact.View, m *evidence.Mount) bool {
-	left, _ := fact.GivenUp(p)
-	return slices.ContainsFunc(left, func(l fact.MountedVolume) bool { return l.Mount.Volume == m.Volume && l.Mount.Plugin == m.Plugin })
-}
-
 // cameLater reports whether a process was started after the containers had exited, as the kubelet
 // reports. The first attempt at the volumes may have failed without it.
 func cameLater(p *fact.View, h holder) bool {
@@ -444,7 +428,7 @@ func wasThereBeforeEnd(p *fact.View, h holder) bool {
 // firstOf returns the process that is named first of those that use the same mounts as another one, which is that one while none of them has for
 // long.
 func firstOf(p *fact.View, h holder) holder {
-	if all := inOrder(p, meet(p, holdersOf(p, h.of), keepsLong)); len(all) > 0 {
+	if all := inOrder(p, diagnose.MetAsRead(p, holdersOf(p, h.of), keepsLong)); len(all) > 0 {
 		return all[0]
 	}
 	return h
