@@ -396,18 +396,18 @@ func minor(device string) string {
 
 // About starts a finding about the first process of a container.
 func About(p *fact.View, fp fact.FirstProcess, c Confidence) Finding {
-	first := ProcessOf(p, fp.Leader)
+	first, hook := ProcessOf(p, fp.Leader), p.Hook(fp.Container)
 	if name := fp.Program(); name != first.Comm {
 		first.Program = name
 	}
 	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{
 		Process: first, Deadline: p.Kill.At, Latest: p.Kill.Latest, Requested: p.DeletionRequested,
-		GraceSeconds: int64(fact.Grace(p).Seconds()), HookLeftSeconds: int64(fact.HookLeft(p, fp.Container).Seconds()),
+		GraceSeconds: int64(fact.Grace(p).Seconds()), HookLeftSeconds: int64(hook.Left.Seconds()),
 	}}
 	if p.Gone && fp.Container.Exit != nil {
 		f.Variants, f.Objects.Ended = []string{Gone}, fp.Container.Exit.At
 	}
-	if _, over := fact.HookOver(p, fp.Container); over {
+	if hook.State == fact.HookOver {
 		f.Variants = append(f.Variants, BehindHook)
 		if fact.HookMayHaveAsked(fp.Container) {
 			f.Variants = append(f.Variants, AskedByHook)

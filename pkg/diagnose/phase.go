@@ -110,7 +110,7 @@ func (t Table) show(p *fact.View, phase Phase) bool {
 
 // mayRunHook reports whether a container runs of which the preStop hook is not known to be over, as it is while the runtime signals it.
 func mayRunHook(p *fact.View, c *evidence.Container) bool {
-	return c.State == evidence.StateRunning && !fact.HookOverOrNone(p, c) &&
+	return c.State == evidence.StateRunning && !p.Hook(c).Past() &&
 		!slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Command == "kill" && r.Container == c.ID })
 }
 

@@ -143,29 +143,28 @@ func waitsOut(p *fact.View) bool {
 
 // asked says whether the program of a container has had its stop signal, as far as it is known.
 func asked(p *fact.View, fp fact.FirstProcess) string {
-	c := fp.Container
+	c, h := fp.Container, p.Hook(fp.Container)
 	signal, at := own(c.StopSignal.String()), func(t time.Time) said { return dated(t, p.Deadline) }
-	hook, _ := fact.PreStopHook(p, c)
-	sleepsUntil, over := fact.HookOver(p, c)
 	switch {
 	case p.StopAwaited:
 		return "runs: the kubelet has not begun to stop the pod"
 	case c.StopSignal == 0 || !p.Delivery.Likely || p.Delivery.NodeShuttingDown:
 		return "runs; whether its stop signal was sent is not known"
-	case hook != nil:
-		return fmt.Sprintf("runs: its preStop hook (PID %d on the node) has been running since %s, and %s follows", hook.PID, at(hook.Probe.Started), signal)
+	case h.Process != nil:
+		return fmt.Sprintf("runs: its preStop hook (PID %d on the node) has been running since %s, and %s follows", h.Process.PID,
+			at(h.Process.Started()), signal)
 	case p.Kill.Latest:
 		return "runs; when its stop signal was sent is not known"
-	case c.PreStopSleep > 0 && !over:
-		return fmt.Sprintf("runs: its preStop hook sleeps until %s, and %s follows", at(sleepsUntil), signal)
-	case c.PreStop && !over:
+	case h.State == fact.HookSleeps:
+		return fmt.Sprintf("runs: its preStop hook sleeps until %s, and %s follows", at(h.SignalAt), signal)
+	case !h.Past():
 		return fmt.Sprintf("runs: %s follows its preStop hook, and whether the hook is over is not known", signal)
 	case c.Kind == evidence.Sidecar:
 		return fmt.Sprintf("was probably sent %s, after the containers that stop before it exited", signal)
-	case c.PreStop:
-		return fmt.Sprintf("was sent %s at %s, after its preStop hook", signal, at(fact.SignalSince(p, c)))
+	case h.State == fact.HookOver:
+		return fmt.Sprintf("was sent %s at %s, after its preStop hook", signal, at(h.SignalAt))
 	case p.StopBegun || fp.Leader.SharedPending.Has(c.StopSignal):
-		return fmt.Sprintf("was sent %s at %s", signal, at(fact.SignalSince(p, c)))
+		return fmt.Sprintf("was sent %s at %s", signal, at(h.SignalAt))
 	}
 	return fmt.Sprintf("was probably sent %s", signal)
 }

@@ -5,25 +5,31 @@ import (
 	"time"
 )
 
-// hookSkew is how far the node's clock, by which processes start, may be from the API server's, by
-// which a deletion is requested.
-const hookSkew = 3 * time.Second
+// ClockSkew is how far the node's clock, by which processes start and containers end, may be from the API server's, by which the deletion is
+// requested and the deadline set. Both count whole seconds where the API server writes them.
+const ClockSkew = 3 * time.Second
 
-// hookBegins is how long after the kubelet has begun to stop a pod its hooks have been started, and
-// hookBeginsStarved the same on a node that is short of something, or was a minute ago.
+// HookDelay is how long after the kubelet has begun to stop a pod its hooks have been started, and
+// HookDelayStarved the same on a node that is short of something (Starved).
 const (
-	hookBegins        = 10 * time.Second
-	hookBeginsStarved = 70 * time.Second
+	HookDelay        = 10 * time.Second
+	HookDelayStarved = 70 * time.Second
 )
+
+// Starved reports whether the node says that it is short of processors, memory or I/O, or was in the last minute.
+func (p *Pod) Starved() bool {
+	s := p.Node.Pressure
+	return s != nil && !s.StarvedUntil.IsZero() && p.Time.Sub(s.StarvedUntil) < time.Minute
+}
 
 // HooksBegunBy returns when the preStop hooks of the pod have been started at the latest: what is executed in
 // a container later is no hook.
 func (p *Pod) HooksBegunBy() time.Time {
-	begins := hookBegins
-	if s := p.Node.Pressure; s != nil && !s.StarvedUntil.IsZero() && p.Time.Sub(s.StarvedUntil) < time.Minute {
-		begins = hookBeginsStarved
+	began := latest(p.DeletionRequested, p.StopAwaitedUntil)
+	if p.Starved() {
+		return began.Add(HookDelayStarved)
 	}
-	return latest(p.DeletionRequested, p.StopAwaitedUntil).Add(begins)
+	return began.Add(HookDelay)
 }
 
 // MayBeHooks returns the processes of a container that may be its preStop hook, or what that has
@@ -52,17 +58,24 @@ func (p *Pod) MayBeHooks(c *Container) (hooks []*Task, ok bool) {
 		if t.Container != c.ID || !t.Leader() || t.PID == first || t.State == Zombie || t.State == Dead {
 			continue
 		}
-		young := t.Probe == nil || t.Probe.Started.IsZero() || !t.Probe.Started.Before(p.DeletionRequested.Add(-hookSkew))
-		executed := t.PPID == shim && (t.Probe == nil || !t.Probe.Terminal)
-		left := t.PPID != shim && t.Probe != nil && t.Probe.Group != 0 && !leads[t.Probe.Group]
-		if t.Probe != nil && t.Probe.Started.After(p.HooksBegunBy()) && (t.PPID == shim || !c.HookOver.IsZero() && t.Probe.Started.After(c.HookOver)) {
-			continue // a probe, somebody's kubectl exec, or what these have left
-		}
-		if young && (executed || left) {
+		left := t.PPID != shim && t.Probe != nil && t.Probe.Group != 0 && !leads[t.Probe.Group] && p.sinceDeletion(t)
+		ofOther := !c.HookOver.IsZero() && t.Started().After(latest(p.HooksBegunBy(), c.HookOver)) // a probe, or somebody's kubectl exec
+		if left && !ofOther || t.PPID == shim && p.MayBeHook(t) {
 			hooks = append(hooks, t)
 		}
 	}
 	return hooks, true
+}
+
+// MayBeHook reports whether a process that the shim has executed in a container may be its preStop hook. What is executed later than the kubelet
+// begins is a probe, or somebody's kubectl exec, and so is one with a terminal.
+func (p *Pod) MayBeHook(t *Task) bool {
+	return p.sinceDeletion(t) && !t.Started().After(p.HooksBegunBy()) && (t.Probe == nil || !t.Probe.Terminal)
+}
+
+// sinceDeletion reports whether a process may have been started since the request for deletion.
+func (p *Pod) sinceDeletion(t *Task) bool {
+	return t.Started().IsZero() || !t.Started().Before(p.DeletionRequested.Add(-ClockSkew))
 }
 
 // shimPID returns the PID of the only shim of the pod, 0 where there is none or several.

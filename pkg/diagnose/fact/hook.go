@@ -8,25 +8,79 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// PreStopHook returns the process of a container's preStop hook, nil when none is
-// known to run: the only one that the shim has executed in the container since the
-// deletion was asked for, under the hook's name. With two of them nobody can tell
-// which is somebody's kubectl exec, and one that has a terminal is. A shell may have
-// executed another program in its place by now, and people execute shells, so there
-// any name will do, and byName is false. What is executed later than the kubelet begins is another thing.
-func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bool) {
-	if c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.PreStopProgram == "" || c.StopSignal == 0 {
+// A HookState is how far a preStop hook has come, as far as is seen.
+type HookState int
+
+// How far it has come.
+const (
+	HookNone   HookState = iota // the container has none
+	HookMayRun                  // it executes a program, and is not known to be over
+	HookSleeps                  // the kubelet sleeps as it
+	HookUntold                  // it asks a port, or is not known: no reading tells when it is over
+	HookOver                    // it is over
+)
+
+// A Hook is what is known of a container's preStop hook.
+type Hook struct {
+	State HookState
+	// Process is that of one that executes a program and is seen to run, nil for any other. ByName reports whether it is known by the program's name.
+	Process *evidence.Task
+	ByName  bool
+	// SignalAt is when the container gets its stop signal, if nothing else is seen that stands before it: when the hook is over, and where there is
+	// none when the deletion was requested, or the kubelet has begun. Zero where that is not known.
+	SignalAt time.Time
+	// Left is what it has left of the grace period: 0 where it is not over, or was never seen.
+	Left time.Duration
+}
+
+// Past reports whether no hook stands before the stop signal any more.
+func (h Hook) Past() bool { return h.State == HookNone || h.State == HookOver }
+
+// Hook returns what is known of the preStop hook of one of the pod's containers.
+func (p *View) Hook(c *evidence.Container) Hook { return p.hooks[[2]string{c.Name, c.ID}] }
+
+// hookOf decides what a container's preStop hook does. A sleep of the kubelet begins when that begins to stop the pod, which may be late, and one
+// that does not know such hooks sends the stop signal without it. A hook that executes a program is over when nothing that may be its process is left
+// (evidence.Pod.MayBeHooks), and it would have been started by now, or was seen and the kubelet has begun to stop the pod. The program may be the one
+// that the hook has asked to end.
+func hookOf(p *View, c *evidence.Container) Hook {
+	if !c.PreStop {
+		return Hook{SignalAt: p.Kill.Began}
+	}
+	h, over, seen := Hook{State: HookUntold}, false, !c.HookSeen.IsZero()
+	switch {
+	case c.PreStopSleep > 0:
+		h.State, h.SignalAt = HookSleeps, p.Kill.Began.Add(time.Duration(c.PreStopSleep)*time.Second)
+		over, seen = p.Time.Sub(h.SignalAt) >= hookDoubt(p, c, KillLatency), true
+	case c.PreStopProgram != "":
+		h.State, h.SignalAt = HookMayRun, c.HookOver
+		h.Process, h.ByName = hookProcess(p, c)
+		delay := HookDelay.With(p)
+		if seen {
+			delay = HookDelay.Told(p)
+		}
+		over = !c.HookOver.IsZero() && (p.Time.Sub(p.Kill.Began) >= hookDoubt(p, c, delay) || p.StopBegun && seen)
+	}
+	if over {
+		h.State = HookOver
+		if seen {
+			h.Left = min(max(p.Kill.At.Sub(h.SignalAt), MinimumGrace), Grace(p)).Round(time.Second)
+		}
+	}
+	return h
+}
+
+// hookProcess returns the process of a container's preStop hook, nil when none is known to run: the only one that the shim has executed in the
+// container when it may be a hook (evidence.Pod.MayBeHook), since the deletion was asked for, under the hook's name. With two of them nobody can tell
+// which is somebody's kubectl exec. A shell may have executed another program in its place by now, and people execute shells, so there any name will
+// do, and byName is false.
+func hookProcess(p *View, c *evidence.Container) (hook *evidence.Task, byName bool) {
+	if c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.StopSignal == 0 {
 		return nil, false
 	}
-	hook = only(executed(p, c, c.Task.PID), func(t *evidence.Task) bool {
-		began := t.Started()
-		return !began.IsZero() && !began.Before(p.DeletionRequested.Add(-ClockSkew)) && !began.After(p.HooksBegunBy()) && !t.Probe.Terminal
-	})
-	if hook == nil || hook.Started().Before(p.DeletionRequested) {
-		return nil, false
-	}
+	hook = only(executed(p, c, c.Task.PID), func(t *evidence.Task) bool { return !t.Started().IsZero() && p.MayBeHook(t) })
 	shell := shells[c.PreStopProgram]
-	if !shell && !runs(hook, c.PreStopProgram) {
+	if hook == nil || hook.Started().Before(p.DeletionRequested) || !shell && !runs(hook, c.PreStopProgram) {
 		return nil, false
 	}
 	return hook, !shell
@@ -80,28 +134,6 @@ func runs(t *evidence.Task, program string) bool {
 // the pod's grace period is (minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime).
 const MinimumGrace = 2 * time.Second
 
-// HookOver reports whether the preStop hook of a container is over, and since when the container has had
-// its stop signal then. A sleep of the kubelet begins when that begins to stop the pod, which may be late, and one
-// that does not know such hooks sends the stop signal without it. A hook that executes a program is over when
-// nothing that may be its process is left, and it would have been started by now, or was seen and the kubelet has begun to
-// stop the pod. Of a hook that asks a port, and where processes do not tell, it is not known. The program may be the
-// one that the hook has asked to end.
-func HookOver(p *View, c *evidence.Container) (since time.Time, over bool) {
-	began := p.Kill.Began
-	switch {
-	case c.PreStopSleep > 0:
-		since = began.Add(time.Duration(c.PreStopSleep) * time.Second)
-		return since, p.Time.Sub(since) >= hookDoubt(p, c, KillLatency)
-	case c.PreStopProgram == "", c.HookOver.IsZero():
-		return time.Time{}, false
-	}
-	delay := HookDelay.With(p)
-	if !c.HookSeen.IsZero() {
-		delay = HookDelay.Told(p)
-	}
-	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, delay) || p.StopBegun && !c.HookSeen.IsZero()
-}
-
 // hookDoubt returns by how much a hook may have begun later than the kubelet seems to have begun to stop the pod. That a
 // container was ended by SIGKILL shows when: one grace period before.
 func hookDoubt(p *View, c *evidence.Container, most time.Duration) time.Duration {
@@ -111,38 +143,10 @@ func hookDoubt(p *View, c *evidence.Container, most time.Duration) time.Duration
 	return min(most, max(c.Exit.At.Sub(p.Kill.At), 0)+LeastStill)
 }
 
-// HookOverOrNone reports whether no preStop hook of a container stands before its stop signal any more.
-func HookOverOrNone(p *View, c *evidence.Container) bool {
-	if !c.PreStop {
-		return true
-	}
-	_, over := HookOver(p, c)
-	return over
-}
-
 // HookMayHaveAsked reports whether the preStop hook of a container may have asked its program to end, as nginx -s quit and
 // pkill do, so that it ends without its stop signal, and in time. A sleep has asked nobody.
 func HookMayHaveAsked(c *evidence.Container) bool {
 	return c.PreStop && c.PreStopSleep == 0 && !c.PreStopOnlySleeps
-}
-
-// SignalSince returns since when a container has had its stop signal, if nothing is seen that stands before it: since its
-// preStop hook is over, else since the request for deletion, or since the kubelet has begun.
-func SignalSince(p *View, c *evidence.Container) time.Time {
-	if c.PreStop {
-		since, _ := HookOver(p, c)
-		return since
-	}
-	return p.Kill.Began
-}
-
-// HookLeft returns what the preStop hook of a container has left of the grace period, 0 where there is none.
-func HookLeft(p *View, c *evidence.Container) time.Duration {
-	since, over := HookOver(p, c)
-	if !c.PreStop || !over || c.PreStopSleep == 0 && c.HookSeen.IsZero() {
-		return 0 // nor where the hook was never seen
-	}
-	return min(max(p.Kill.At.Sub(since), MinimumGrace), Grace(p)).Round(time.Second)
 }
 
 // ProbeTimeout is for how long a request must have had no answer, to be no probe's: of a pod with a

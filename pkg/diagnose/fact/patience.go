@@ -42,7 +42,7 @@ var (
 	HookBegins = Patience{"a process of a postStart hook has not begun", 10 * time.Second, 60 * time.Second,
 		"The kubelet asks for it when the container runs. " +
 			"Where the kernel does not tell the pressure it is the shorter one: what comes later may be another program."}
-	HookDelay = Patience{"the kubelet has not begun with a preStop hook", KillLatency, KillLatency + UnknownAfter,
+	HookDelay = Patience{"the kubelet has not begun with a preStop hook", evidence.HookDelay, evidence.HookDelayStarved,
 		"It begins when it has got to know of the deletion and its worker for the pod is free. " +
 			"Where the kernel does not tell the pressure, and the hook was seen, it is the shorter one: else nothing would be said in a grace " +
 			"period of a minute."}
@@ -69,10 +69,10 @@ func (a Patience) With(p *View) time.Duration {
 
 // Told is With, but as usual where the node does not tell its pressure.
 func (a Patience) Told(p *View) time.Duration {
-	if p.Node.Pressure == nil {
-		return a.Usual
+	if p.Starved() {
+		return a.Pressed
 	}
-	return a.With(p)
+	return a.Usual
 }
 
 // String is in words.
@@ -100,13 +100,6 @@ func Spell(d time.Duration) string {
 // UnderPressure explains the words under pressure.
 const UnderPressure = "A node is under pressure if it lacks CPU time, memory or I/O (/proc/pressure), did so in the last minute, " +
 	"or does not report its pressure."
-
-// pressed reports whether the node is short of processors, memory or I/O, or was a
-// moment ago, or does not tell.
-func pressed(p *View) bool {
-	pressure := p.Node.Pressure
-	return pressure == nil || !pressure.StarvedUntil.IsZero() && p.Time.Sub(pressure.StarvedUntil) < time.Minute
-}
 
 // SilentForLong reports whether a silence of containerd or a shim, from the first
 // question without an answer to the last, has lasted long enough to be a hang. What

@@ -127,21 +127,21 @@ func pending(p *View, t *evidence.Task, sig evidence.Signal) bool {
 // interrupted blocks the signal meanwhile, and takes it afterwards. Of one with a preStop hook that is over, what the hook has left of
 // the grace period counts.
 func (fp FirstProcess) LeavesPending(p *View, sig evidence.Signal) bool {
-	from := fp.AsleepFrom(p)
-	return HookOverOrNone(p, fp.Container) && pending(p, fp.Leader, sig) && p.Time.Sub(SignalSince(p, fp.Container)) >= HalfOf(p, fp.Container) &&
+	from, h := fp.AsleepFrom(p), p.Hook(fp.Container)
+	return h.Past() && pending(p, fp.Leader, sig) && p.Time.Sub(h.SignalAt) >= HalfOf(p, fp.Container) &&
 		p.Time.Sub(from) >= LeastStill && !fp.Ran().After(from)
 }
 
 // HalfOf returns half of the time from the stop signal of a container to the deadline.
 func HalfOf(p *View, c *evidence.Container) time.Duration {
-	return p.Deadline.Sub(SignalSince(p, c)) / 2
+	return p.Deadline.Sub(p.Hook(c).SignalAt) / 2
 }
 
 // AsleepFrom returns from when on no thread of a process may have run, of which the stop signal is pending: from soon after it was sent. A
 // process that was first seen late must be seen to sleep for half of the grace period.
 func (fp FirstProcess) AsleepFrom(p *View) time.Time {
 	half := HalfOf(p, fp.Container)
-	from := SignalSince(p, fp.Container).Add(max(half/2, 2*LeastStill))
+	from := p.Hook(fp.Container).SignalAt.Add(max(half/2, 2*LeastStill))
 	if long := p.Time.Add(-half); !fp.Leader.PendingSince.After(long) && long.After(from) {
 		return long
 	}

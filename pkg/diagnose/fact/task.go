@@ -59,10 +59,8 @@ func LastOf(tasks []evidence.Task, first *evidence.Task) *evidence.Task {
 // will do.
 const lastSeen = 20 * time.Second
 
-// ClockSkew is how far the node's clock, by which processes start and containers
-// end, may be from the API server's, by which the deletion is requested and the
-// deadline set. Both count whole seconds where the API server writes them.
-const ClockSkew = 3 * time.Second
+// ClockSkew is evidence.ClockSkew.
+const ClockSkew = evidence.ClockSkew
 
 // EndedAtDeadline reports whether the container was seen shortly before the
 // deadline and has ended after it, soon enough for SIGKILL to be the reason: the

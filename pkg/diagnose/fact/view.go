@@ -20,17 +20,21 @@ type View struct {
 	// since the deletion (LastStop).
 	StopErrors  []StopError
 	SandboxStop *SandboxFailure
+	hooks       map[[2]string]Hook // by name and ID: a container that was started again is there twice, under one name
 }
 
 // See returns the View of a reading.
 func See(pod *evidence.Pod) *View {
-	p := &View{Pod: pod}
-	p.Pressed = pressed(p)
+	p := &View{Pod: pod, Pressed: pod.Node.Pressure == nil || pod.Starved(), hooks: make(map[[2]string]Hook)}
 	p.StopErrors = stopErrors(p)
 	p.SandboxStop = LastStop(p, p.StopErrors)
 	p.Actors = Actors{kubelet(p), containerd(p), shim(p), runc(p), cni(p), csi(p)}
 	p.Delivery.See(p)
 	p.Kill.See(p)
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		p.hooks[[2]string{c.Name, c.ID}] = hookOf(p, c)
+	}
 	return p
 }
 

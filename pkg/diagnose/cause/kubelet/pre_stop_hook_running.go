@@ -278,22 +278,13 @@ func hasSignal(_ *fact.View, c *evidence.Container) bool { return c.StopSignal !
 
 func endedAtDeadline(p *fact.View, c *evidence.Container) bool { return fact.EndedAtDeadline(p, c) }
 
-func hookSeen(p *fact.View, c *evidence.Container) bool {
-	hook, _ := fact.PreStopHook(p, c)
-	return hook != nil
-}
+func hookSeen(p *fact.View, c *evidence.Container) bool { return p.Hook(c).Process != nil }
 
 func hookLasts(p *fact.View, c *evidence.Container) diagnose.Holding {
-	if hook, _ := fact.PreStopHook(p, c); hook != nil {
-		return diagnose.Lasted(p, hook.Probe.Started, long(p), diagnose.Slow)
-	}
-	return diagnose.Is(false)
+	return diagnose.Lasted(p, p.Hook(c).Process.Started(), long(p), diagnose.Slow)
 }
 
-func sleepGoesOn(p *fact.View, c *evidence.Container) bool {
-	_, over := fact.HookOver(p, c)
-	return !over
-}
+func sleepGoesOn(p *fact.View, c *evidence.Container) bool { return p.Hook(c).State == fact.HookSleeps }
 
 func sleepLasts(p *fact.View, _ *evidence.Container) diagnose.Holding {
 	return diagnose.Lasted(p, p.DeletionRequested, long(p), diagnose.Slow)
@@ -307,13 +298,12 @@ func requestLasts(p *fact.View, c *evidence.Container) diagnose.Holding {
 }
 
 func tellProgram(p *fact.View, c *evidence.Container) diagnose.Finding {
-	f := tellHook(p, c)
-	hook, byName := fact.PreStopHook(p, c)
-	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
-	if byName {
+	f, hook := tellHook(p, c), p.Hook(c)
+	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook.Process), hook.Process.Started()
+	if hook.ByName {
 		f.Confidence = diagnose.Proved
 	}
-	if fact.OnlySleeps(p, c, hook) {
+	if fact.OnlySleeps(p, c, hook.Process) {
 		f.Variants = append(f.Variants, onlySleeps)
 	}
 	return f
@@ -374,7 +364,7 @@ func long(p *fact.View) time.Duration {
 // hook, and the start takes a while. A hook that was seen running until the end has used up the grace period all the same. With hostPID the process
 // may be what the hook has left.
 func outlivedHook(p *fact.View, c *evidence.Container) bool {
-	hook, _ := fact.PreStopHook(p, c)
+	hook := p.Hook(c).Process
 	if untilEnd(p) && !p.HostPID {
 		return hook != nil && outlived(p, c, hook.Probe.Started, -time.Second)
 	}
@@ -382,7 +372,7 @@ func outlivedHook(p *fact.View, c *evidence.Container) bool {
 }
 
 func soonAfterHook(p *fact.View, c *evidence.Container) bool {
-	hook, _ := fact.PreStopHook(p, c)
+	hook := p.Hook(c).Process
 	return hook != nil && soonAfter(p, c, hook.Probe.Started)
 }
 
@@ -405,8 +395,8 @@ func killedOrReadAtDeadline(p *fact.View, c *evidence.Container) bool {
 // awaitsNoTurn reports whether no hook, nor what it has started, is ready to run on a node that says that it is short of processors, memory or I/O: a
 // sleep that is over may wait for its turn to exit.
 func awaitsNoTurn(p *fact.View, c *evidence.Container) bool {
-	hook, _ := fact.PreStopHook(p, c)
-	if hook == nil || p.Node.Pressure == nil || !p.Pressed {
+	hook := p.Hook(c).Process
+	if hook == nil || !p.Starved() {
 		return true
 	}
 	return !slices.ContainsFunc(append(fact.Below(p, hook), hook), func(t *evidence.Task) bool { return t.State == evidence.Runnable })

@@ -186,11 +186,10 @@ func nodeStays(p *fact.View) diagnose.Holding { return orUnsure(p, !p.Delivery.N
 
 func signalKnown(_ *fact.View, fp fact.FirstProcess) bool { return fp.Container.StopSignal != 0 }
 
-// hookOver answers whether no preStop hook stands before the stop signal (fact.HookOver). Of one that asks a port no reading tells.
+// hookOver answers whether no preStop hook stands before the stop signal (fact.Hook). Of one that asks a port no reading tells.
 func hookOver(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
-	c := fp.Container
-	if over := fact.HookOverOrNone(p, c); over || c.PreStopSleep == 0 && c.PreStopProgram == "" {
-		return diagnose.Is(over)
+	if h := p.Hook(fp.Container); h.Past() || h.State == fact.HookUntold {
+		return diagnose.Is(h.Past())
 	}
 	return untilGone(p, diagnose.NotYet(diagnose.Seen(p, diagnose.Slow)))
 }
@@ -264,7 +263,7 @@ func halfIsOver(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
 	if over := hookOver(p, fp); !over.Yes() {
 		return over
 	}
-	return untilGone(p, diagnose.Lasted(p, fact.SignalSince(p, fp.Container), fact.HalfOf(p, fp.Container), diagnose.Slow))
+	return untilGone(p, diagnose.Lasted(p, p.Hook(fp.Container).SignalAt, fact.HalfOf(p, fp.Container), diagnose.Slow))
 }
 
 // asleep answers whether no thread of the process has run with the signal pending. One that has run may still sleep for half of the grace period.
