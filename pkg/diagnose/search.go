@@ -14,6 +14,7 @@ const (
 	layerRuntime = "runtime" // while containerd is silent, or views of a container differ
 	layerStorage = "storage" // while a volume is not unmounted
 	layerKernel  = "kernel"  // of a pod under gVisor
+	layerSignal  = "signal"
 )
 
 // A search is one look for all causes of a table.
@@ -107,12 +108,18 @@ func (s *search) waits(table Table) bool {
 	return slices.ContainsFunc(s.d.Open, func(o Open) bool { return o.Until.After(s.pod.Time) })
 }
 
-// late returns that a cause of the grace period may be told of no more, because that is over and SIGKILL may still be on its way.
+// late returns that a cause of the grace period may be told of no more, because that is over and SIGKILL may still be on its way, or
+// because the stop signal has met what is not there any more, so that no reading refutes what an earlier one has shown.
 func (s *search) late(r *Rule) Open {
-	if s.pod.Gone || r.When != InGrace && r.When != InGraceAndAfter || !s.killMayCome() {
-		return Open{}
+	p := s.pod
+	switch {
+	case p.Gone || r.When != InGrace && r.When != InGraceAndAfter:
+	case s.killMayCome():
+		return Waits(p.Deadline, fact.UnknownAfter, Late)
+	case r.When == InGrace && r.Doc.Layer == layerSignal && p.Overdue() < 0 && fact.DispositionUnknown(p):
+		return Open{Since: p.DeletionRequested, Until: p.Deadline, Why: Late}
 	}
-	return Waits(s.pod.Deadline, fact.UnknownAfter, Late)
+	return Open{}
 }
 
 // killMayCome reports whether SIGKILL may still be on its way to a pod whose grace period may be over.

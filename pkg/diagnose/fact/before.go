@@ -149,3 +149,28 @@ func before(p *View, t *evidence.Task) *evidence.Task {
 	}
 	return nil
 }
+
+// DispositionUnknown reports whether a first process, or the program under a small init, does
+// not take its stop signal now, and nothing shows whether it did before, or what it
+// sleeps in could not be read, or takes it now and did not before the deletion: a verdict of an earlier reading, or
+// of an earlier run of the agent, is not refuted then. The signal comes once, and is gone when it was dropped.
+func DispositionUnknown(p *View) bool {
+	for _, fp := range FirstProcesses(p) {
+		sig := fp.Container.StopSignal
+		if sig == 0 {
+			continue
+		}
+		for _, t := range []*evidence.Task{fp.Leader, fp.ForwardsTo()} {
+			if t == nil || t != fp.Leader && fp.MayHandleAnother(t) {
+				continue
+			}
+			one := Assemble(p, fp.Container, t)
+			r := one.Shows(sig)
+			if (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown || r == ReceptionUnknown && SleepsUnseen(t) && !Dying(t) ||
+				r == Caught && one.HandlesSince(sig) {
+				return true
+			}
+		}
+	}
+	return false
+}
