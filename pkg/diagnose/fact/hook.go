@@ -78,9 +78,9 @@ func hookProcess(p *View, c *evidence.Container) (hook *evidence.Task, byName bo
 	if c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.StopSignal == 0 {
 		return nil, false
 	}
-	hook = only(executed(p, c, c.Task.PID), func(t *evidence.Task) bool { return !t.Started().IsZero() && p.MayBeHook(t) })
+	hook = only(Executed(p, c, c.Task.PID), func(t *evidence.Task) bool { return !t.Started().IsZero() && p.MayBeHook(t) })
 	shell := shells[c.PreStopProgram]
-	if hook == nil || hook.Started().Before(p.DeletionRequested) || !shell && !runs(hook, c.PreStopProgram) {
+	if hook == nil || hook.Started().Before(p.DeletionRequested) || !shell && !Runs(hook, c.PreStopProgram) {
 		return nil, false
 	}
 	return hook, !shell
@@ -97,8 +97,8 @@ func OnlySleeps(p *View, c *evidence.Container, hook *evidence.Task) bool {
 		2*p.Time.Sub(below[0].Started()) >= p.Time.Sub(hook.Started())
 }
 
-// executed returns the processes that the shim has started in a container and that live, but for its first one.
-func executed(p *View, c *evidence.Container, first int) []*evidence.Task {
+// Executed returns the processes that the shim has started in a container and that live, but for its first one.
+func Executed(p *View, c *evidence.Container, first int) []*evidence.Task {
 	shim := firstShim(p)
 	if shim == nil || c.ID == "" {
 		return nil
@@ -123,9 +123,9 @@ func only(tasks []*evidence.Task, is func(*evidence.Task) bool) *evidence.Task {
 	return tasks[0]
 }
 
-// runs reports whether a process runs the program of that name: as its file, or as
+// Runs reports whether a process runs the program of that name: as its file, or as
 // the script that its comm is cut from.
-func runs(t *evidence.Task, program string) bool {
+func Runs(t *evidence.Task, program string) bool {
 	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)
 	return t.Probe.Exe == program || t.Comm == program || len(t.Comm) == maxComm && strings.HasPrefix(program, t.Comm)
 }

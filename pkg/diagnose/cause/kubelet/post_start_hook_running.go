@@ -199,7 +199,7 @@ func firstCertain(p *fact.View, c *evidence.Container) bool {
 // executedIn returns the processes that the shim has executed in a container.
 func executedIn(p *fact.View, c *evidence.Container) []*evidence.Task {
 	if first := fact.FirstLeader(p, c); first != nil {
-		return fact.ShimExecuted(p, c, first)
+		return fact.Executed(p, c, first.PID)
 	}
 	return nil
 }
