@@ -1,6 +1,6 @@
 //go:build !race
 
-// With the race detector the replays would take ten minutes. make race runs them without it.
+// With the race detector the replays would take ten minutes. make race runs all tests of the package without it, too.
 
 package diagnose_test
 
