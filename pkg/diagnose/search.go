@@ -269,7 +269,7 @@ func waitingSidecars(p *fact.View) []string {
 
 // runsOn reports whether a first process lives, and has not been sent a signal, as far as is seen.
 func runsOn(first *evidence.Task, sig evidence.Signal) bool {
-	return first != nil && !fact.Dying(first) && first.State != evidence.Zombie && !first.SharedPending.Has(sig)
+	return first != nil && !fact.Dying(first) && first.State != evidence.Zombie && !first.Sent(sig)
 }
 
 // doubt notes of which layers it is not known whether a cause is there.

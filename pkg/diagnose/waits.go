@@ -163,7 +163,7 @@ func asked(p *fact.View, fp fact.FirstProcess) string {
 		return fmt.Sprintf("was probably sent %s, after the containers that stop before it exited", signal)
 	case h.State == fact.HookOver:
 		return fmt.Sprintf("was sent %s at %s, after its preStop hook", signal, at(h.SignalAt))
-	case p.StopBegun || fp.Leader.SharedPending.Has(c.StopSignal):
+	case p.StopBegun || fp.Leader.Sent(c.StopSignal):
 		return fmt.Sprintf("was sent %s at %s", signal, at(h.SignalAt))
 	}
 	return fmt.Sprintf("was probably sent %s", signal)

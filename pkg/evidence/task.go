@@ -123,10 +123,21 @@ func (t *Task) Started() time.Time {
 	return t.Probe.Started
 }
 
+// Sent reports whether a signal to the process has been sent and not been taken (ShdPnd).
+func (t *Task) Sent(sig Signal) bool { return t.SharedPending.Has(sig) }
+
+// WaitsSince returns since when readings have shown that such a signal waits to be taken; zero where this one is the first, and where none does.
+func (t *Task) WaitsSince(sig Signal) time.Time {
+	if !t.Sent(sig) {
+		return time.Time{}
+	}
+	return t.PendingSince
+}
+
 // Killed reports whether SIGKILL is pending: the task has been killed and has
 // not exited yet.
 func (t *Task) Killed() bool {
-	return t.Pending.Has(SIGKILL) || t.SharedPending.Has(SIGKILL)
+	return t.Pending.Has(SIGKILL) || t.Sent(SIGKILL)
 }
 
 // AwaitsScanner reports whether the task waits until a program that scans files has answered whether it may open, read

@@ -63,7 +63,7 @@ func meets(fp FirstProcess) Reception {
 	t, sig := fp.Leader, fp.Container.StopSignal
 	r := fp.Receives(sig)
 	switch {
-	case r == Blocked && !t.SharedPending.Has(sig):
+	case r == Blocked && !t.Sent(sig):
 		return ReceptionUnknown
 	case r != Fatal:
 		return r

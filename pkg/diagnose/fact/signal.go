@@ -83,7 +83,7 @@ func shellsOwn(t *evidence.Task, sig evidence.Signal) bool {
 
 // keepsBlocked reports whether a process blocks the signal for longer than a moment: it is pending, or mayBlock.
 func keepsBlocked(t *evidence.Task, sig evidence.Signal) bool {
-	return t.Blocked.Has(sig) && t.SharedPending.Has(sig) || mayBlock(t, Shell(t), sig)
+	return t.Blocked.Has(sig) && t.Sent(sig) || mayBlock(t, Shell(t), sig)
 }
 
 // whileBlocked returns what becomes of a signal that the leader keeps blocked, by its other threads.
@@ -119,7 +119,8 @@ func (fp FirstProcess) Expects(sig evidence.Signal) bool {
 // pending reports whether a signal to the process has been waiting to be taken
 // for two readings.
 func pending(p *View, t *evidence.Task, sig evidence.Signal) bool {
-	return t.SharedPending.Has(sig) && !t.PendingSince.IsZero() && p.Time.Sub(t.PendingSince) >= LeastStill
+	since := t.WaitsSince(sig)
+	return !since.IsZero() && p.Time.Sub(since) >= LeastStill
 }
 
 // LeavesPending reports whether a process has not run at all since the signal began to

@@ -252,11 +252,7 @@ func shows(r fact.Reception) func(*fact.View, fact.FirstProcess) diagnose.Holdin
 }
 
 func staysPending(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
-	t := fp.Leader
-	if !t.SharedPending.Has(fp.Container.StopSignal) {
-		return diagnose.Is(false)
-	}
-	return untilGone(p, diagnose.Lasted(p, t.PendingSince, fact.LeastStill, diagnose.Slow))
+	return untilGone(p, diagnose.Lasted(p, fp.Leader.WaitsSince(fp.Container.StopSignal), fact.LeastStill, diagnose.Slow))
 }
 
 func halfIsOver(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
