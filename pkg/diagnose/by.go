@@ -326,7 +326,9 @@ func (s *tally) add(p *fact.View, h Holding) bool {
 	case h.answer == no:
 		return false
 	case h.answer == notYet:
-		s.open = append(slices.Clip(s.open), h.open)
+		o := h.open
+		o.Known = h.known
+		s.open = append(slices.Clip(s.open), o)
 	case h.answer == notRead && h.source != "" && fact.Missing(p, h.source):
 		s.unread = append(slices.Clip(s.unread), h.source)
 	case h.answer == notRead: // what the source has shown does not tell

@@ -153,12 +153,13 @@ type Objects struct {
 	// Pod is namespace/name. Left is what is left of the pod on the node. RuledOut
 	// are the layers of which every cause was looked for that can hold the pod up,
 	// PartlyRuledOut those of which some were, and Unread the sources that were
-	// missing for the others. Scarce is what the node is short of.
+	// missing for the others. Undecided are at most six causes that are neither found nor ruled out. Scarce is what the node is short of.
 	Pod            string            `json:"pod,omitempty"`
 	Left           []string          `json:"left,omitempty"`
 	RuledOut       []string          `json:"ruledOut,omitempty"`
 	PartlyRuledOut []string          `json:"partlyRuledOut,omitempty"`
 	Unread         []evidence.Source `json:"unread,omitempty"`
+	Undecided      []Undecided       `json:"undecided,omitempty"`
 	Scarce         []string          `json:"scarce,omitempty"`
 	// Runtimes are those of the pod's containers into which nodeagent cannot look, by
 	// containerd's names of them.

@@ -22,6 +22,8 @@ type Open struct {
 	Why Why `json:"why"`
 	// By is the cause that holds this one back, or the source that could not be read.
 	By string `json:"by,omitempty"`
+	// Known is when it is known at the latest, though it is not waited for; zero where that is not said.
+	Known time.Time `json:"-"`
 	// Timed says that only time decides: what is seen has not lasted for long enough since then.
 	Timed bool `json:"-"`
 }

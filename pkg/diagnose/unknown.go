@@ -21,6 +21,7 @@ var Unrecognised = &Rule{
 			"Ruled out: {ruledout}",
 			"{unreadtoo}",
 			"Only partly checked: the known causes of {partly}",
+			"Neither found nor ruled out: {undecided}",
 			"The API server does not accept nodeagent's own update of the pod's status, because of {refuser}",
 		},
 		First: "{first}",
@@ -220,6 +221,7 @@ func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *F
 	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Objects: Objects{Pod: p.Namespace + "/" + p.Name}}
 	o := &f.Objects
 	o.RuledOut, o.PartlyRuledOut = looked.ruledOut()
+	o.Undecided = undecided(p, looked.d.Open)
 	if len(fact.AppTasks(p)) > 0 {
 		o.Left = append(o.Left, LeftProcesses)
 	}
@@ -262,6 +264,33 @@ func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *F
 	f.node = p.Node.Name
 	Unrecognised.Doc.say(&f)
 	return f
+}
+
+// An Undecided is a cause that is neither found nor ruled out, and when it is known at the latest, zero where another reading may show it at any
+// time.
+type Undecided struct {
+	Cause string    `json:"cause"`
+	At    time.Time `json:"at,omitzero"`
+}
+
+// mostUndecided is how many of them are told.
+const mostUndecided = 6
+
+// undecided returns the causes that are open, each once, in the order of the table.
+func undecided(p *fact.View, open []Open) (out []Undecided) {
+	for _, o := range open {
+		at := fact.Latest(o.Until, o.Known)
+		if !at.After(p.Time) {
+			at = time.Time{}
+		}
+		for _, cause := range o.Causes {
+			known := slices.ContainsFunc(out, func(u Undecided) bool { return u.Cause == cause })
+			if !known && len(out) < mostUndecided {
+				out = append(out, Undecided{cause, at})
+			}
+		}
+	}
+	return out
 }
 
 // mayAwaitStop reports whether only its status can tell how far the pod's termination is. A pod that is stopped for an eviction or for

@@ -195,6 +195,14 @@ var values = map[string]func(*Finding) said{
 	"layers": func(f *Finding) said { return list(f.Objects.RuledOut, 200) },
 	"partly": func(f *Finding) said { return list(f.Objects.PartlyRuledOut, 200) },
 	"unread": func(f *Finding) said { return list(f.Objects.Unread, 200) },
+	"undecided": func(f *Finding) said {
+		return join(each(f.Objects.Undecided, func(u Undecided) said {
+			if u.At.IsZero() {
+				return own(u.Cause)
+			}
+			return own(u.Cause) + " (not before " + clock(u.At) + ")"
+		}), ", ", 300)
+	},
 	"scarce": func(f *Finding) said {
 		return join(each(f.Objects.Scarce, func(what string) said {
 			if what == "processors" {

@@ -199,7 +199,8 @@ func everything() diagnose.Finding {
 		Pod:   "shop/web-0", PodUID: "0b4d-1", Node: "node1",
 		Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"},
 		PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
-		Runtimes: []string{"io.containerd.kata.v2"},
+		Undecided: []diagnose.Undecided{{Cause: "ShimHung"}, {Cause: "KubeletLate", At: requested}},
+		Runtimes:  []string{"io.containerd.kata.v2"},
 	}}
 }
 
@@ -232,7 +233,8 @@ func TestValues(t *testing.T) {
 		"group": `"/kubepods/a"`, "users": "pod batch/burner, the pod with UID 0b4d-2, cgroup user.slice",
 		"podnamespace": "shop", "podname": "web-0", "poduid": "0b4d-1", "node": "node1", "left": "mounts, its cgroup",
 		"layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "CPU",
-		"runtimes": "io.containerd.kata.v2 (Kata Containers)",
+		"undecided": "ShimHung, KubeletLate (not before " + requested.UTC().Format("15:04:05 UTC") + ")",
+		"runtimes":  "io.containerd.kata.v2 (Kata Containers)",
 	}
 	got := map[string]string{}
 	var d diagnose.Doc
