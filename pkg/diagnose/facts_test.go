@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -12,8 +13,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// unguarded are the facts that no evidence of a test needs, with the reason.
-var unguarded = map[string]string{}
+// wrapped are the rules as all tests see them, by their causes.
+var wrapped map[string]*diagnose.Guarded
 
 // TestMain finds out whether each fact makes a difference: without it, a rule has to find something else in some evidence of these tests.
 func TestMain(m *testing.M) {
@@ -21,39 +22,67 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.bench").Value.String() != "" {
 		os.Exit(m.Run())
 	}
-	guarded := diagnose.Guard(cause.All())
+	wrapped = diagnose.Guard(cause.All())
+	if *find {
+		os.Exit(findChanges(m))
+	}
 	code := m.Run()
 	if whole := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""; code == 0 && whole {
-		code = judge(guarded)
+		code = judge(wrapped)
 	}
 	os.Exit(code)
 }
 
-// judge prints which facts no test guards, and returns the code to exit with.
-func judge(guarded map[string]*diagnose.Guarded) (code int) {
-	facts, seen := 0, map[string]bool{}
-	for _, r := range cause.All() {
-		var says []string
-		for _, l := range guarded[r.Cause].Lines() {
-			says = append(says, l.Says...)
-		}
-		facts += len(says)
-		for _, i := range slices.Sorted(keys(guarded[r.Cause].Left)) {
-			name := r.Cause + ": " + says[i]
-			if seen[name] = true; unguarded[name] == "" {
-				fmt.Printf("FAIL: no test needs this fact of %s\n", name)
-				code = 1
-			}
-		}
-		if guarded[r.Cause].Silent {
-			fmt.Printf("FAIL: %s has found something, and its Tell says nothing of it\n", r.Cause)
-			code = 1
+// findChanges runs all tests but TestChanges, whatever was asked for, and then searches changes for the facts that none of them needs.
+func findChanges(m *testing.M) (code int) {
+	for name, pattern := range map[string]string{"test.run": "", "test.skip": "^TestChanges$"} {
+		if err := flag.Set(name, pattern); err != nil {
+			fmt.Println(err)
+			return 1
 		}
 	}
-	for name := range unguarded {
-		if !seen[name] {
-			fmt.Printf("FAIL: a test needs this fact, so it is not unguarded: %s\n", name)
-			code = 1
+	if m.Run() != 0 {
+		fmt.Println("Tests fail: what they need may be searched all the same.")
+	}
+	if err := search(wrapped); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// judge prints which facts no test guards that are not in unguardedFile, and returns the code to exit with.
+func judge(guarded map[string]*diagnose.Guarded) (code int) {
+	fail := func(format string, args ...any) {
+		fmt.Printf("FAIL: "+format+"\n", args...)
+		code = 1
+	}
+	known, err := linesOf(unguardedFile)
+	if err != nil {
+		fail("%v", err)
+	}
+	for n, line := range known { // without what the search saw
+		cells := strings.Split(line, "\t")
+		known[n] = strings.Join(cells[:min(2, len(cells))], "\t")
+	}
+	facts, seen := 0, map[string]bool{}
+	for _, r := range cause.All() {
+		g := guarded[r.Cause]
+		says := g.Facts()
+		facts += len(says)
+		for _, i := range slices.Sorted(keys(g.Left)) {
+			line := r.Cause + "\t" + says[i]
+			if seen[line] = true; !slices.Contains(known, line) {
+				fail("no test needs this fact of %s: %s\n\t%s for a change of evidence that needs it", r.Cause, says[i], findAnew)
+			}
+		}
+		if g.Silent {
+			fail("%s has found something, and its Tell says nothing of it", r.Cause)
+		}
+	}
+	for _, line := range known {
+		if !seen[line] {
+			fail("a test needs this fact, or there is no such fact: remove it from %s: %s", unguardedFile, line)
 		}
 	}
 	fmt.Printf("%d lines of %d causes, %d facts that no test needs\n", facts, len(guarded), len(seen))
