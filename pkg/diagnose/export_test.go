@@ -62,6 +62,8 @@ type Guarded struct {
 	// Left are the facts that have made no difference yet, and Silent is set when something was found and nothing said of it.
 	Left   map[int]Recognition
 	Silent bool
+	// without is the rule without each of its facts.
+	without map[int]Recognition
 }
 
 // Guard lets all tests of the package tell which facts they guard.
@@ -74,6 +76,7 @@ func Guard(rules []*Rule) map[string]*Guarded {
 				g.Left[i] = less
 			}
 		}
+		g.without = maps.Clone(g.Left)
 		out[r.Cause], r.By = g, g
 	}
 	return out
@@ -97,6 +100,121 @@ func differs(less Recognition, p *fact.View, found []Finding) (differs bool) {
 	defer func() { differs = differs || recover() != nil }()
 	return !reflect.DeepEqual(less.look(p).found, found)
 }
+
+// Facts returns the lines of the facts by their order, and the title of its way before a line that stands in several ways.
+func (g *Guarded) Facts() (names []string) {
+	times := make(map[string]int)
+	for _, w := range g.ways() {
+		for _, says := range w.Lines()[0].Says[:w.facts()] {
+			times[says]++
+		}
+	}
+	for _, w := range g.ways() {
+		for _, says := range w.Lines()[0].Says[:w.facts()] {
+			if times[says] > 1 {
+				says = w.Lines()[0].Title + ": " + says
+			}
+			names = append(names, says)
+		}
+	}
+	return names
+}
+
+// ways returns the ways of a rule, one where it has no several.
+func (g *Guarded) ways() Ways {
+	if ways, ok := g.Recognition.(Ways); ok {
+		return ways
+	}
+	return Ways{g.Recognition}
+}
+
+// FoundBy returns in which of its ways a rule finds its cause, as the first of the facts of each.
+func (g *Guarded) FoundBy(p *fact.View) (first []int) {
+	n := 0
+	for _, w := range g.ways() {
+		if found, _ := finds(w, p); len(found) > 0 {
+			first = append(first, n)
+		}
+		n += w.facts()
+	}
+	return first
+}
+
+// Look looks for a rule's cause as Diagnose does.
+func (g *Guarded) Look(p *fact.View) { g.look(p) }
+
+// Found returns what a rule finds, and guards no fact by that.
+func (g *Guarded) Found(p *fact.View) []Finding {
+	found, _ := finds(g.Recognition, p)
+	return found
+}
+
+// RulesOut reports whether a rule says that its cause is not there.
+func (g *Guarded) RulesOut(p *fact.View) bool {
+	l := g.Recognition.look(p)
+	return len(l.found)+len(l.open)+len(l.unread) == 0
+}
+
+// finds returns what is found, and ok is false where the look fails, as on evidence that no reading shows.
+func finds(r Recognition, p *fact.View) (found []Finding, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return r.look(p).found, true
+}
+
+// Needed returns which of some facts are each what rules out a finding: it was there before the evidence was changed, it is not now, and is
+// without the fact.
+func (g *Guarded) Needed(was []Finding, changed *fact.View, facts []int) (needed []int) {
+	got, ok := finds(g.Recognition, changed)
+	if !ok || reflect.DeepEqual(got, was) {
+		return nil
+	}
+	for _, i := range facts {
+		if g.without[i] == nil {
+			continue
+		}
+		again, ok := finds(g.without[i], changed)
+		if ok && (len(got) < len(was) && len(again) > len(got) || reflect.DeepEqual(again, was)) {
+			needed = append(needed, i)
+		}
+	}
+	return needed
+}
+
+// Yes counts for each fact the candidates of which it is so, and all candidates.
+func (g *Guarded) Yes(p *fact.View) (counts []int, candidates int) {
+	for _, w := range g.ways() {
+		yes, n := w.(interface{ yes(*fact.View) ([]int, int) }).yes(p)
+		counts, candidates = append(counts, yes...), candidates+n
+	}
+	return counts, candidates
+}
+
+func (b By[T]) yes(p *fact.View) (counts []int, candidates int) {
+	counts = make([]int, len(b.Facts))
+	defer func() { _ = recover() }()
+	for _, t := range b.candidates(p) {
+		candidates++
+		for i := range b.Facts {
+			if meets(&b.Facts[i], p, t) {
+				counts[i]++
+			}
+		}
+	}
+	return counts, candidates
+}
+
+// WayOf returns the first and the last of the facts of the way of a fact, and whether the way only waits.
+func (g *Guarded) WayOf(i int) (first, last int, waits bool) {
+	for _, w := range g.ways() {
+		if last = first + w.facts() - 1; i <= last {
+			return first, last, w.(interface{ waits() bool }).waits()
+		}
+		first = last + 1
+	}
+	return 0, 0, false
+}
+
+func (b By[T]) waits() bool { return b.Tell == nil }
 
 // silent reports whether there are candidates that meet all facts, and nothing is told of them.
 func silent(r Recognition, p *fact.View) bool {

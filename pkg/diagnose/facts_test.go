@@ -3,7 +3,6 @@ package diagnose_test
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -14,69 +13,91 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// unguardedFile lists the facts that no evidence of a test needs: a line for each, with the cause before it. It should get shorter.
-const unguardedFile = "testdata/unguarded.txt"
+// wrapped are the rules as all tests see them, by their causes.
+var wrapped map[string]*diagnose.Guarded
 
 // TestMain finds out whether each fact makes a difference: without it, a rule has to find something else in some evidence of these tests. It
 // does when all of them run.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	part := func(name string) bool { return flag.Lookup("test."+name).Value.String() != "" }
-	if raceEnabled || testing.Short() || part("run") || part("skip") || part("bench") {
+	if raceEnabled || testing.Short() || flag.Lookup("test.bench").Value.String() != "" {
 		os.Exit(m.Run())
 	}
-	guarded := diagnose.Guard(cause.All())
+	wrapped = diagnose.Guard(cause.All())
+	if *find {
+		os.Exit(findChanges(m))
+	}
 	code := m.Run()
-	if code == 0 {
-		code = judge(guarded)
+	if whole := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""; code == 0 && whole {
+		code = judge(wrapped)
 	}
 	os.Exit(code)
 }
 
-// judge prints which facts no test guards, and returns the code to exit with.
-func judge(guarded map[string]*diagnose.Guarded) (code int) {
-	lines, free := 0, map[string]bool{}
-	for _, r := range cause.All() {
-		var says []string
-		for _, l := range guarded[r.Cause].Lines() {
-			says = append(says, l.Says...)
-		}
-		lines += len(says)
-		for i := range guarded[r.Cause].Left {
-			free[r.Cause+": "+says[i]] = true
-		}
-		if guarded[r.Cause].Silent {
-			fmt.Printf("FAIL: %s has found something, and its Tell says nothing of it\n", r.Cause)
-			code = 1
-		}
-	}
-	fmt.Printf("%d lines of %d causes, %d facts that no test needs\n", lines, len(guarded), len(free))
-	text := strings.Join(slices.Sorted(maps.Keys(free)), "\n") + "\n"
-	if *update {
-		if err := os.WriteFile(unguardedFile, []byte(text), 0o644); err != nil {
-			fmt.Println("FAIL:", err)
+// findChanges runs all tests but TestChanges, whatever was asked for, and then searches changes for the facts that none of them needs.
+func findChanges(m *testing.M) (code int) {
+	for name, pattern := range map[string]string{"test.run": "", "test.skip": "^TestChanges$"} {
+		if err := flag.Set(name, pattern); err != nil {
+			fmt.Println(err)
 			return 1
 		}
-		return code
 	}
-	listed, err := os.ReadFile(unguardedFile)
-	if err != nil {
-		fmt.Println("FAIL:", err)
+	if m.Run() != 0 {
+		fmt.Println("Tests fail: what they need may be searched all the same.")
+	}
+	if err := search(wrapped); err != nil {
+		fmt.Println(err)
 		return 1
 	}
-	for name := range free {
-		if !strings.Contains(string(listed), name+"\n") {
-			fmt.Printf("FAIL: no test needs this fact, so none would fail if it were wrong: %s\n", name)
-			code = 1
+	return 0
+}
+
+// judge prints which facts no test guards that are not in unguardedFile, and returns the code to exit with.
+func judge(guarded map[string]*diagnose.Guarded) (code int) {
+	fail := func(format string, args ...any) {
+		fmt.Printf("FAIL: "+format+"\n", args...)
+		code = 1
+	}
+	known, err := linesOf(unguardedFile)
+	if err != nil {
+		fail("%v", err)
+	}
+	for n, line := range known { // without what the search saw
+		cells := strings.Split(line, "\t")
+		known[n] = strings.Join(cells[:min(2, len(cells))], "\t")
+	}
+	facts, seen := 0, map[string]bool{}
+	for _, r := range cause.All() {
+		g := guarded[r.Cause]
+		says := g.Facts()
+		facts += len(says)
+		for _, i := range slices.Sorted(keys(g.Left)) {
+			line := r.Cause + "\t" + says[i]
+			if seen[line] = true; !slices.Contains(known, line) {
+				fail("no test needs this fact of %s: %s\n\t%s for a change of evidence that needs it", r.Cause, says[i], findAnew)
+			}
+		}
+		if g.Silent {
+			fail("%s has found something, and its Tell says nothing of it", r.Cause)
 		}
 	}
-	for name := range strings.Lines(string(listed)) {
-		if !free[strings.TrimSuffix(name, "\n")] {
-			fmt.Printf("FAIL: a test needs this fact now: go test ./pkg/diagnose -update removes it from %s: %s", unguardedFile, name)
-			code = 1
+	for _, line := range known {
+		if !seen[line] {
+			fail("a test needs this fact, or there is no such fact: remove it from %s: %s", unguardedFile, line)
 		}
 	}
+	fmt.Printf("%d lines of %d causes, %d facts that no test needs\n", facts, len(guarded), len(seen))
 	return code
+}
+
+func keys[V any](m map[int]V) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
 }
 
 func TestFactsAreWhole(t *testing.T) {
