@@ -19,7 +19,7 @@ func TestNear(t *testing.T) {
 		"proc.Round.readPlugins":   "CNIAddHanging CNIDelHanging FileScannerNotAnswering",
 		"proc.Round.readRequests":  "PostStartHookRunning PreStopHookRunning",
 		"proc.Round.readShortages": "KubeletResourceExhausted NodeResourceExhausted",
-		"cri.Runtime.unlisted":     "ExitEventLost FileScannerNotAnswering HostPIDLeftover KubeletLate RuntimeCommandHanging ShimHung",
+		"cri.Runtime.unlisted":     "ExecHoldsInitExit ExitEventLost FileScannerNotAnswering HostPIDLeftover KubeletLate RuntimeCommandHanging ShimHung",
 	} {
 		var found bool
 		for _, d := range g.decls {
