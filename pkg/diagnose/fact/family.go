@@ -181,7 +181,7 @@ func OfRing(fn string) bool {
 // Exits reports whether a task is known to be inside do_exit. The requests of io_uring are
 // waited for before it gets the flag (do_exit, kernel/exit.c).
 func Exits(t *evidence.Task) bool {
-	return t.Exiting() || FamilyOf(t) == FamilyIoUring && Through(t, "do_exit")
+	return t.Exiting() || Through(t, "do_exit") && FamilyOf(t) == FamilyIoUring
 }
 
 // ZapPIDNS is the kernel function in which the init of a PID namespace waits for
