@@ -222,7 +222,7 @@ func responds(p *fact.View) diagnose.Holding {
 func hasSettled(p *fact.View) diagnose.Holding {
 	since := p.Node.Containerd.ConnectedSince
 	if since.IsZero() {
-		return diagnose.Holding{}
+		return diagnose.NotRead(evidence.Containerd)
 	}
 	return diagnose.LastedOnNode(p, since, settles, diagnose.Restarting)
 }

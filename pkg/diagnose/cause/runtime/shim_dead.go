@@ -57,8 +57,8 @@ var ShimDead = &diagnose.Rule{
 				Says: "It has not been killed: it has no pending SIGKILL, and is not exiting.",
 				Is:   diagnose.If(firstIsNotKilled), From: []evidence.Source{evidence.Processes, evidence.Suspects},
 			},
-			{Says: "containerd responds.", Pod: containerdResponds, From: []evidence.Source{evidence.Containerd}},
-			{Says: "containerd has run for a minute or more.", Pod: containerdHasRun, From: []evidence.Source{evidence.Containerd}},
+			{Says: "containerd responds.", Pod: responds, From: []evidence.Source{evidence.Containerd}},
+			{Says: "containerd has run for a minute or more.", Pod: hasSettled, From: []evidence.Source{evidence.Containerd}},
 		},
 		Tell: diagnose.Each(tellShimDead),
 	},
@@ -112,22 +112,6 @@ func firstLives(p *fact.View, c *evidence.Container) bool {
 func firstIsNotKilled(p *fact.View, c *evidence.Container) bool {
 	first := firstOf(p, c)
 	return first != nil && !fact.Dying(first)
-}
-
-// containerdResponds and containerdHasRun answer what disagree asks of containerd before views of a container are compared.
-func containerdResponds(p *fact.View) diagnose.Holding {
-	if p.Node.Containerd.Error != "" {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
-	}
-	return diagnose.Is(true)
-}
-
-func containerdHasRun(p *fact.View) diagnose.Holding {
-	since := p.Node.Containerd.ConnectedSince
-	if since.IsZero() {
-		return diagnose.NotRead(evidence.Containerd)
-	}
-	return diagnose.Lasted(p, since.Add(p.Time.Sub(p.Node.Time)), settles, diagnose.Restarting)
 }
 
 func tellShimDead(p *fact.View, c *evidence.Container) diagnose.Finding {
