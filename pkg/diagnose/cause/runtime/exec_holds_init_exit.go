@@ -88,8 +88,6 @@ const (
 
 func sharesPID(p *fact.View) bool { return p.HostPID || p.ShareProcessNamespace }
 
-func shimSaysRunning(_ *fact.View, c *evidence.Container) bool { return c.Task.Status == running }
-
 func isPIDGone(_ *fact.View, c *evidence.Container) bool { return c.Task.PIDGone }
 
 func isExecuted(_ *fact.View, c *evidence.Container) bool { return c.Task.Executed }

@@ -232,23 +232,6 @@ func disagreed(p *fact.View, since time.Time) diagnose.Holding {
 	return diagnose.Lasted(p, since, fact.Disagree.With(p), diagnose.Slow)
 }
 
-// containers returns the pod's containers, the sandbox among them.
-func containers(p *fact.View) (out []*evidence.Container) {
-	for i := range p.Containers {
-		out = append(out, &p.Containers[i])
-	}
-	return out
-}
-
-// programs returns them without the sandbox.
-func programs(p *fact.View) []*evidence.Container {
-	return slices.DeleteFunc(containers(p), func(c *evidence.Container) bool { return c.Kind == evidence.Sandbox })
-}
-
-func ofRunc(_ *fact.View, c *evidence.Container) bool { return c.Runtime == fact.RuncV2 }
-
-func isRunning(_ *fact.View, c *evidence.Container) bool { return c.State == evidence.StateRunning }
-
 func isVacant(_ *fact.View, c *evidence.Container) bool { return !c.VacantSince.IsZero() }
 
 func vacantForLong(p *fact.View, c *evidence.Container) diagnose.Holding {

@@ -416,8 +416,6 @@ func lackedBefore(p *fact.View, l lack) bool {
 	return l.Since.Sub(p.Node.Containerd.UnansweredSince) < fact.SlowDevice
 }
 
-func isAbsent(_ *fact.View, c *evidence.Container) bool { return c.Task.Absent }
-
 func soonLacked(p *fact.View, c *evidence.Container) bool {
 	return p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
 }

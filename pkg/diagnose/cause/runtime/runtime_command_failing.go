@@ -43,7 +43,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 	By: diagnose.By[*evidence.Container]{
 		From: []evidence.Source{evidence.Containers},
 		// containerd stops the containers in any order, and each try ends with the first one that fails.
-		Of: allContainers,
+		Of: containers,
 		Facts: []diagnose.Fact[*evidence.Container]{
 			{
 				Says: "Since the deletion, the kubelet has reported that stopping this container failed (Events of this pod with reason FailedKillPod). " +
@@ -73,9 +73,9 @@ var RuntimeCommandFailing = &diagnose.Rule{
 				Pod:  signalFailsAgain, From: []evidence.Source{evidence.Events},
 			},
 			{Says: "The kubelet that reported them still runs.", Pod: signalStillTried, From: []evidence.Source{evidence.Events}},
-			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(underRunc)},
-			{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(saidToRun)},
-			{Says: "The shim says that the container runs.", Is: diagnose.If(runsForShim), From: []evidence.Source{evidence.Shims}},
+			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(ofRunc)},
+			{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(isRunning)},
+			{Says: "The shim says that the container runs.", Is: diagnose.If(shimSaysRunning), From: []evidence.Source{evidence.Shims}},
 			{
 				Says: "The container's first process, whose PID the shim names, is alive.",
 				Is:   diagnose.If(namedLives), From: []evidence.Source{evidence.Processes, evidence.Shims},
@@ -139,8 +139,6 @@ func signalStillTried(p *fact.View) diagnose.Holding {
 	return unless(f != nil && f.StillTries(p), diagnose.Seen(p, diagnose.Restarting))
 }
 
-func runsForShim(_ *fact.View, c *evidence.Container) bool { return c.Task.Status == running }
-
 func namedLives(p *fact.View, c *evidence.Container) bool { return namedFirst(p, c) != nil }
 
 func noneDies(p *fact.View, c *evidence.Container) bool {
@@ -201,7 +199,7 @@ func ofLate(p *fact.View, f *fact.SandboxFailure) bool {
 // alive returns the first process of a container that runs, by the shim's answer, and has not been killed; nil when there
 // is none, or it is not known.
 func alive(p *fact.View, c *evidence.Container) *evidence.Task {
-	if !underRunc(p, c) || !saidToRun(p, c) || !runsForShim(p, c) || !noneDies(p, c) {
+	if !ofRunc(p, c) || !isRunning(p, c) || !shimSaysRunning(p, c) || !noneDies(p, c) {
 		return nil
 	}
 	return namedFirst(p, c)

@@ -372,12 +372,12 @@ func isAboutContainer(p *fact.View, c command) bool { return containerOf(p, c) !
 
 func commandUnderRunc(p *fact.View, c command) bool {
 	of := containerOf(p, c)
-	return of != nil && underRunc(p, of)
+	return of != nil && ofRunc(p, of)
 }
 
 func commandSaidToRun(p *fact.View, c command) bool {
 	of := containerOf(p, c)
-	return of != nil && saidToRun(p, of)
+	return of != nil && isRunning(p, of)
 }
 
 func isUnendedOrSandbox(p *fact.View, c command) bool {
@@ -392,7 +392,7 @@ func isKnownCommand(_ *fact.View, c command) bool {
 
 func execRuns(p *fact.View, c command) bool {
 	of := containerOf(p, c)
-	return c.Command != execCommand || of != nil && saidToRun(p, of) && of.Kind != evidence.Sandbox
+	return c.Command != execCommand || of != nil && isRunning(p, of) && of.Kind != evidence.Sandbox
 }
 
 // execIsLast reports whether the processes of a container have exited in which a command executes something. The shim publishes the exit of a

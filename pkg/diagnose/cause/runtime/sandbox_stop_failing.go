@@ -136,10 +136,6 @@ const (
 	noneLivesSays = "No process of the pod's containers is alive."
 )
 
-func sandboxesOf(p *fact.View) []*evidence.Container {
-	return containersThat(p, func(c *evidence.Container) bool { return c.Kind == evidence.Sandbox })
-}
-
 // netnsKept is what containerd's error says when it cannot remove the file of a network namespace that it has unmounted. It tries at each
 // request for the sandbox's status (NetNS.Closed, pkg/netns/netns_linux.go). If it cannot even open the file, as without free descriptors, that
 // is another error.

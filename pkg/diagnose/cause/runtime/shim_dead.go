@@ -39,15 +39,15 @@ var ShimDead = &diagnose.Rule{
 	},
 	By: diagnose.By[*evidence.Container]{
 		From: []evidence.Source{evidence.Containers},
-		Of:   containersOf,
+		Of:   programs,
 		Facts: []diagnose.Fact[*evidence.Container]{
 			{
 				Says: "For " + fact.Disagree.String() + ", no process on the node was the shim of the pod's sandbox.",
 				Pod:  noShimForLong, From: []evidence.Source{evidence.Suspects},
 			},
-			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(underRunc)},
-			{Says: "The CRI status says that the container runs.", Is: diagnose.If(saidToRun)},
-			{Says: "containerd has no task for the container.", Is: diagnose.If(hasNoTask), Partly: []evidence.Source{evidence.Shims}},
+			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(ofRunc)},
+			{Says: "The CRI status says that the container runs.", Is: diagnose.If(isRunning)},
+			{Says: "containerd has no task for the container.", Is: diagnose.If(isAbsent), Partly: []evidence.Source{evidence.Shims}},
 			{
 				Says: "The pod's containers do not share their PIDs (hostPID or shareProcessNamespace). With shared PIDs, the first process is not known.",
 				Pod:  diagnose.IfPod(ownPIDs),
@@ -64,30 +64,9 @@ var ShimDead = &diagnose.Rule{
 	},
 }
 
-// containersOf returns the containers of the pod without its sandbox.
-func containersOf(p *fact.View) []*evidence.Container {
-	return containersThat(p, func(c *evidence.Container) bool { return c.Kind != evidence.Sandbox })
-}
-
-// containersThat returns those of the pod's containers that are of some kind.
-func containersThat(p *fact.View, are func(*evidence.Container) bool) (out []*evidence.Container) {
-	for i := range p.Containers {
-		if c := &p.Containers[i]; are(c) {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
 func noShimForLong(p *fact.View) diagnose.Holding {
 	return diagnose.Lasted(p, p.NoShimSince, fact.Disagree.With(p), diagnose.Slow)
 }
-
-func underRunc(_ *fact.View, c *evidence.Container) bool { return c.Runtime == fact.RuncV2 }
-
-func saidToRun(_ *fact.View, c *evidence.Container) bool { return c.State == evidence.StateRunning }
-
-func hasNoTask(_ *fact.View, c *evidence.Container) bool { return c.Task.Absent }
 
 func ownPIDs(p *fact.View) bool { return !p.HostPID && !p.ShareProcessNamespace }
 

@@ -138,7 +138,7 @@ var ShimHung = &diagnose.Rule{
 		diagnose.By[*evidence.Container]{
 			Title: "While the shim is not stopped",
 			From:  []evidence.Source{evidence.Containers}, Partly: []evidence.Source{evidence.Processes, evidence.RuntimeCommands},
-			Of: allContainers,
+			Of: containers,
 			Facts: []diagnose.Fact[*evidence.Container]{
 				{Says: "A request for the state of the container's task has had no response within two seconds.", Is: diagnose.If(isUnanswered)},
 				{Says: "No shim of the pod is found to be stopped.", Pod: diagnose.IfPod(noneStopped)},
@@ -176,10 +176,6 @@ func tellStoppedShim(p *fact.View, shim *evidence.Task) diagnose.Finding {
 	f := diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, shim)}}
 	aboutSilent(p, &f)
 	return f
-}
-
-func allContainers(p *fact.View) []*evidence.Container {
-	return containersThat(p, func(*evidence.Container) bool { return true })
 }
 
 func silentContainers(p *fact.View) []*evidence.Container {

@@ -107,7 +107,7 @@ func (h heldOutput) Named(*fact.View) string {
 }
 
 func heldOutputs(p *fact.View) (out []heldOutput) {
-	for _, c := range containersOf(p) {
+	for _, c := range programs(p) {
 		for i := range p.OutputHolders {
 			out = append(out, heldOutput{c, &p.OutputHolders[i]})
 		}
