@@ -86,7 +86,8 @@ func (s *search) note(o Open, causes ...string) {
 		o.Until = last
 	}
 	i := slices.IndexFunc(s.d.Open, func(e Open) bool {
-		return e.Container == o.Container && e.Since.Equal(o.Since) && e.Until.Equal(o.Until) && e.Why == o.Why && e.By == o.By && e.Timed == o.Timed && len(e.Causes) > 0
+		return e.Container == o.Container && e.Since.Equal(o.Since) && e.Until.Equal(o.Until) && e.Why == o.Why &&
+			e.By == o.By && e.Timed == o.Timed && len(e.Causes) > 0
 	})
 	if i < 0 {
 		i, s.d.Open = len(s.d.Open), append(s.d.Open, o)

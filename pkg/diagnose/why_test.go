@@ -27,9 +27,10 @@ func TestExplainFor(t *testing.T) {
 		pod   *evidence.Pod
 		want  []string
 	}{
-		"not yet":  {"cnidelhanging", twin, []string{"- yes: It has not exited.", "- not before 08:18:44 UTC: It was started more than", "So it is open"}},
-		"found":    {"CNIDelHanging", fixtureNamed(t, "cni_del_hanging"), []string{"- yes: It was started more than", "So it is found."}},
-		"no":       {"FinalizersPending", twin, []string{"not told in this reading: the pod is in phase Sandbox", "- no: metadata.finalizers is not empty", "So it is not the cause."}},
+		"not yet": {"cnidelhanging", twin, []string{"- yes: It has not exited.", "- not before 08:18:44 UTC: It was started more than", "So it is open"}},
+		"found":   {"CNIDelHanging", fixtureNamed(t, "cni_del_hanging"), []string{"- yes: It was started more than", "So it is found."}},
+		"no": {"FinalizersPending", twin, []string{"not told in this reading: the pod is in phase Sandbox",
+			"- no: metadata.finalizers is not empty", "So it is not the cause."}},
 		"nothing":  {"ZombieHeldByTracer", twin, []string{"Nothing in this reading can be the cause."}},
 		"not read": {"CNIDelHanging", without(twin, evidence.Plugins), []string{"- not read (plugins): "}},
 	} {
