@@ -138,3 +138,21 @@ func TestHolds(t *testing.T) {
 		}
 	}
 }
+
+// What begins to last again in each reading is waited for, but not for ever: a pod that gets no further is told to be stuck.
+func TestWhatBeginsAgainDoesNotMute(t *testing.T) {
+	now := requested.Add(time.Hour)
+	fresh := diagnose.By[diagnose.ThePod]{
+		Facts: []diagnose.Fact[diagnose.ThePod]{{Pod: func(p *fact.View) diagnose.Holding {
+			return diagnose.Lasted(p, p.Time.Add(-time.Second), time.Minute, diagnose.Slow)
+		}}},
+		Tell: diagnose.OfPod(func(*fact.View) diagnose.Finding { return diagnose.Finding{} }),
+	}
+	for ago, want := range map[time.Duration]bool{10 * time.Minute: false, 16 * time.Minute: true} {
+		p := &evidence.Pod{Time: now, DeletionRequested: requested, Deadline: requested, UnchangedSince: now.Add(-ago), Phase: "Running"}
+		d := diagnose.Run(p, diagnose.Table{{Rule: &diagnose.Rule{Cause: "Fresh", By: fresh}}})
+		if f, found := d.Verdict(); found != want || found && f.Cause != diagnose.Unrecognised.Cause {
+			t.Errorf("unchanged for %s: %s, want Unknown: %t; open %+v", ago, f.Cause, want, d.Open)
+		}
+	}
+}

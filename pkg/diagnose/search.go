@@ -106,7 +106,11 @@ func (s *search) waits(table Table) bool {
 			s.note(o)
 		}
 	}
-	return slices.ContainsFunc(s.d.Open, func(o Open) bool { return o.Until.After(s.pod.Time) })
+	// What begins to last again and again, while the pod gets no further, is not waited for without an end.
+	last := fact.Unchanged(s.pod).Add(longestOpen)
+	return slices.ContainsFunc(s.d.Open, func(o Open) bool {
+		return o.Until.After(s.pod.Time) && (!o.Timed || o.Since.Before(last))
+	})
 }
 
 // late returns that a cause of the grace period may be told of no more, because that is over and SIGKILL may still be on its way, or

@@ -15,8 +15,8 @@ import "time"
 // A Source is a place that evidence comes from.
 type Source string
 
-// The sources. A rule names those it needs; when one is missing, the rule is
-// reported as unknown instead of being run.
+// The sources. A fact of a rule names those it reads; without one of them its
+// answer is that it was not read.
 const (
 	Processes  Source = "processes"  // the tasks of the pod's cgroup, and their parents
 	Suspects   Source = "suspects"   // the files of suspicious tasks that may block their reader
