@@ -97,6 +97,14 @@ func Or(holdings ...Holding) Holding {
 	return out
 }
 
+// IsOr returns yes, or the Holding of what a later reading shows if this one does not: what is open says until when, and why.
+func IsOr(holds bool, o Open) Holding {
+	if holds {
+		return Is(true)
+	}
+	return NotYet(o)
+}
+
 // Yes reports whether it is so. A fact may ask it of another one.
 func (h Holding) Yes() bool { return h.answer == yes }
 
@@ -121,6 +129,16 @@ func If[T any](is func(*fact.View, T) bool) func(*fact.View, T) Holding {
 // IfPod is If for a fact about the pod or the node.
 func IfPod(is func(*fact.View) bool) func(*fact.View) Holding {
 	return func(p *fact.View) Holding { return Is(is(p)) }
+}
+
+// IfLater makes a fact of a function that reports yes, or not yet: the next reading may show it.
+func IfLater[T any](is func(*fact.View, T) bool, why Why) func(*fact.View, T) Holding {
+	return func(p *fact.View, t T) Holding { return IsOr(is(p, t), Seen(p, why)) }
+}
+
+// IfPodLater is IfLater for a fact about the pod or the node.
+func IfPodLater(is func(*fact.View) bool, why Why) func(*fact.View) Holding {
+	return func(p *fact.View) Holding { return IsOr(is(p), Seen(p, why)) }
 }
 
 // A Fact is one condition by which a cause is recognised. It asks one thing: two that are joined by "and" are two facts.

@@ -58,8 +58,14 @@ var MirrorPodDeleted = &diagnose.Rule{
 				Says: "No process of the pod was killed.",
 				Pod:  diagnose.IfPod(livesOn), From: []evidence.Source{evidence.Processes, evidence.Cgroups}, Partly: []evidence.Source{evidence.Shims},
 			},
-			{Says: "The kubelet runs, is not stopped, and reports itself healthy.", Pod: kubeletWorks, From: []evidence.Source{evidence.Kubelet}},
-			{Says: "The API server hears from the kubelet: the Node's condition Ready is not Unknown.", Pod: kubeletIsHeard},
+			{
+				Says: "The kubelet runs, is not stopped, and reports itself healthy.",
+				Pod:  diagnose.IfPodLater(kubeletWorks, diagnose.Restarting), From: []evidence.Source{evidence.Kubelet},
+			},
+			{
+				Says: "The API server hears from the kubelet: the Node's condition Ready is not Unknown.",
+				Pod:  diagnose.IfPodLater(kubeletIsHeard, diagnose.Restarting),
+			},
 			{Says: "The kubelet was started a minute ago or earlier.", Pod: kubeletHasSettled, From: []evidence.Source{evidence.Kubelet}},
 			{
 				Says: "All this has been so since the deletion for longer than the grace period in the manifest. " +
@@ -96,22 +102,14 @@ func livesOn(p *fact.View) bool {
 	return len(tasks) > 0 && !slices.ContainsFunc(tasks, fact.Dying)
 }
 
-// kubeletWorks answers whether the kubelet works: one that does not may be about to stop the static pod.
-func kubeletWorks(p *fact.View) diagnose.Holding {
+// kubeletWorks reports whether the kubelet works: one that does not may be about to stop the static pod.
+func kubeletWorks(p *fact.View) bool {
 	t, h := p.Node.Kubelet.Process, p.Node.Kubelet.Health
-	if p.Kubelet.State == fact.Gone || h != "" && h != fact.KubeletHealthy || t == nil || fact.Halted(t) {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
-	}
-	return diagnose.Is(true)
+	return p.Kubelet.State != fact.Gone && (h == "" || h == fact.KubeletHealthy) && t != nil && !fact.Halted(t)
 }
 
 // kubeletIsHeard is the same for one that is cut off from the API server.
-func kubeletIsHeard(p *fact.View) diagnose.Holding {
-	if p.Node.Ready.Unheard() {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
-	}
-	return diagnose.Is(true)
-}
+func kubeletIsHeard(p *fact.View) bool { return !p.Node.Ready.Unheard() }
 
 func kubeletHasSettled(p *fact.View) diagnose.Holding {
 	if started := p.Node.Kubelet.Process.Started(); !started.IsZero() {

@@ -110,7 +110,7 @@ var ContainerFrozen = &diagnose.Rule{
 			{Says: "On cgroup v2, it is not ten seconds past the deadline yet: SIGKILL ends frozen processes there.",
 				Is: diagnose.If(outlastsKill), From: cgroups},
 			{Says: "At least one process of the cgroup is no zombie.", Is: diagnose.If(holdsLive), From: cgroups},
-			{Says: "No process of the cgroup is in state R.", Is: noneRunnable, From: cgroups},
+			{Says: "No process of the cgroup is in state R.", Is: diagnose.IfLater(noneRunnable, diagnose.Slow), From: cgroups},
 			{Says: "No process of the cgroup ran between two readings three seconds or more apart.", Is: noneRan, From: cgroups},
 			{Says: "The process state is no proof. Frozen processes show S on cgroup v2 and D on cgroup v1, and their kernel functions are " +
 				"misleading."},
@@ -139,11 +139,8 @@ func frozenThreads(p *fact.View, fp fact.FirstProcess) []*evidence.Task {
 
 func holdsLive(p *fact.View, fp fact.FirstProcess) bool { return len(frozenThreads(p, fp)) > 0 }
 
-func noneRunnable(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
-	if slices.ContainsFunc(frozenThreads(p, fp), func(t *evidence.Task) bool { return t.State == evidence.Runnable }) {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
-	}
-	return diagnose.Is(true)
+func noneRunnable(p *fact.View, fp fact.FirstProcess) bool {
+	return !slices.ContainsFunc(frozenThreads(p, fp), func(t *evidence.Task) bool { return t.State == evidence.Runnable })
 }
 
 func noneRan(p *fact.View, fp fact.FirstProcess) diagnose.Holding {

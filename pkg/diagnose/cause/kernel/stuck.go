@@ -329,14 +329,11 @@ func ofNoContainer(p *fact.View, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Cgroups, func(c evidence.Cgroup) bool { return c.Container == t.Container && c.Threads > 0 })
 }
 
-// inTheWay answers whether a task is not one of no container that came from the node, or the kubelet is done with the containers and the volumes.
+// inTheWay reports whether a task is not one of no container that came from the node, or the kubelet is done with the containers and the volumes.
 // It empties the pod's cgroup only after these. A task that has left a container is in the way.
-func inTheWay(p *fact.View, t *evidence.Task) diagnose.Holding {
-	if p.HostPID || len(t.NSpid) > 1 || !ofNoContainer(p, t) ||
-		p.ContainersEnded() && len(p.Mounts) == 0 && !fact.DevicesLeft(p) && !fact.VolumesLeft(p) && fact.Unmounter(p) == nil {
-		return diagnose.Is(true)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+func inTheWay(p *fact.View, t *evidence.Task) bool {
+	return p.HostPID || len(t.NSpid) > 1 || !ofNoContainer(p, t) ||
+		p.ContainersEnded() && len(p.Mounts) == 0 && !fact.DevicesLeft(p) && !fact.VolumesLeft(p) && fact.Unmounter(p) == nil
 }
 
 // containerID is the length of containerd's IDs. It tells the cgroup of a container that has been deleted, which is not listed any more.

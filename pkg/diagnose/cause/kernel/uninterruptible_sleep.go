@@ -55,7 +55,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 			{Says: "If SIGKILL is pending: the leader of the process, its first thread, is no zombie, which is ThreadStuckBehindZombieLeader.",
 				Is: diagnose.If(isNotBehindZombie)},
 			{Says: "If it is a process of the node that was put into the pod's cgroup: the containers have ended, and no volume is left.",
-				Is: inTheWay, From: cgroups},
+				Is: diagnose.IfLater(inTheWay, diagnose.Slow), From: cgroups},
 		}, asleepFacts, stuckFacts, []diagnose.Fact[*evidence.Task]{
 			{Says: "The file system is found from the blocked system call: the mount ID of its file descriptor (fdinfo), looked up in the " +
 				"task's mountinfo."},

@@ -102,7 +102,10 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			{Says: "The deadline passed a minute ago or more.", Pod: overdueForLong},
 			{Says: "All containers and the sandbox ended a minute ago or more. A driver that is away while its pod is replaced comes back within " +
 				"that minute.", Pod: endedForLong},
-			{Says: "The kubelet lacks no open file, disk space or write access, for which attempts fail too (KubeletResourceExhausted).", Pod: lacksNothing},
+			{
+				Says: "The kubelet lacks no open file, disk space or write access, for which attempts fail too (KubeletResourceExhausted).",
+				Pod:  lacksNothing,
+			},
 			{Says: "The kubelet's count of failed attempts has grown at least twice since then, or once if a driver did not respond in time " +
 				"(dra_operations_duration_seconds).", Pod: attemptsFail},
 			{Says: "The pod is the only one of the node at this step, or its Events could be read. They show if the kubelet fails to stop " +
@@ -366,9 +369,7 @@ func unprepareTimedOut(p *fact.View) bool {
 
 // onlyOneUnprepares reports whether this was the only pod of the node whose claims the kubelet could be unpreparing, since it reached its present
 // stage.
-func onlyOneUnprepares(p *fact.View) bool {
-	return p.Node.Unprepares().Since(p.UnchangedSince)
-}
+func onlyOneUnprepares(p *fact.View) bool { return p.Node.Unprepares().Since(p.UnchangedSince) }
 
 // uncountedClaims is fact.UncountedVolumes for attempts at resource claims.
 func uncountedClaims(p *fact.View) (within time.Duration, since time.Time) {

@@ -70,19 +70,28 @@ var KubeletDisconnected = &diagnose.Rule{
 		diagnose.By[diagnose.ThePod]{
 			Title: "When no process of its containers is left",
 			Facts: slices.Concat(disconnected, []diagnose.Fact[diagnose.ThePod]{
-				{Says: "The kubelet may have received the deletion: the pod does not run on as if it were not deleted.", Pod: diagnose.IfPod(notUntold)},
-				{Says: "No process of the pod's containers is left.", Pod: noProcessLeft, From: []evidence.Source{evidence.Processes, evidence.Cgroups}},
-				{Says: "No CNI plugin works for the pod.", Pod: noPluginWorks},
+				{
+					Says: "The kubelet may have received the deletion: the pod does not run on as if it were not deleted.",
+					Pod:  diagnose.IfPod(notUntold),
+				},
+				{
+					Says: "No process of the pod's containers is left.",
+					Pod:  diagnose.IfPodLater(noProcessLeft, diagnose.Slow), From: []evidence.Source{evidence.Processes, evidence.Cgroups},
+				},
+				{Says: "No CNI plugin works for the pod.", Pod: diagnose.IfPodLater(noPluginWorks, diagnose.Slow)},
 				{
 					Says: "containerd and the shim respond, no runtime command is in progress, and the kubelet has not reported that it could not stop the pod.",
-					Pod:  runtimeIdle, From: []evidence.Source{evidence.Shims},
+					Pod:  diagnose.IfPodLater(runtimeIdle, diagnose.Slow), From: []evidence.Source{evidence.Shims},
 				},
 				{Says: "All this has been so for twenty seconds.", Pod: unchangedForLong},
 				{
 					Says: "Since the pod's last change, the kubelet was heard for less than a minute. In more time it could have written that the pod has ended.",
-					Pod:  hadNoTimeToWrite, From: []evidence.Source{evidence.NodeObject},
+					Pod:  diagnose.IfPodLater(hadNoTimeToWrite, diagnose.Slow), From: []evidence.Source{evidence.NodeObject},
 				},
-				{Says: "No container waits to be started again.", Pod: noneBackedOff, From: []evidence.Source{evidence.Containers}},
+				{
+					Says: "No container waits to be started again.",
+					Pod:  diagnose.IfPodLater(noneBackedOff, diagnose.Retry), From: []evidence.Source{evidence.Containers},
+				},
 				{Says: "The kubelet runs if its process has been there for a minute, or the one before was not heard either. It is neither stopped nor blocked."},
 				{Says: "The kubelet's port completes a TLS handshake within three seconds, so CPU pressure does not keep it from being heard. If " +
 					"it did not respond for twenty seconds, it gets thirty more."},
@@ -141,30 +150,24 @@ func notHeardSince(p *fact.View) bool {
 func notUntold(p *fact.View) bool { return !p.Delivery.DeletionNotReceived }
 
 // noProcessLeft, noPluginWorks and runtimeIdle answer whether nothing is in progress for the pod: what is may end.
-func noProcessLeft(p *fact.View) diagnose.Holding {
-	return orSeen(p, len(fact.AppTasks(p)) == 0, diagnose.Slow)
-}
+func noProcessLeft(p *fact.View) bool { return len(fact.AppTasks(p)) == 0 }
 
-func noPluginWorks(p *fact.View) diagnose.Holding {
-	return orSeen(p, p.CNI.State == fact.Unseen, diagnose.Slow)
-}
+func noPluginWorks(p *fact.View) bool { return p.CNI.State == fact.Unseen }
 
-func runtimeIdle(p *fact.View) diagnose.Holding {
-	return orSeen(p, fact.RuntimeIdle(p), diagnose.Slow)
-}
+func runtimeIdle(p *fact.View) bool { return fact.RuntimeIdle(p) }
 
 func unchangedForLong(p *fact.View) diagnose.Holding {
 	return diagnose.Lasted(p, p.UnchangedSince, fact.Restart, diagnose.Slow)
 }
 
 // hadNoTimeToWrite answers whether the kubelet was not heard for long after the pod has last changed: it could have written so, and has not.
-func hadNoTimeToWrite(p *fact.View) diagnose.Holding {
-	return orSeen(p, p.Node.Ready != nil && !fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)), diagnose.Slow)
+func hadNoTimeToWrite(p *fact.View) bool {
+	return p.Node.Ready != nil && !fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter))
 }
 
 // noneBackedOff answers whether the kubelet is not about to start a container again.
-func noneBackedOff(p *fact.View) diagnose.Holding {
-	return orSeen(p, !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.BackedOff }), diagnose.Retry)
+func noneBackedOff(p *fact.View) bool {
+	return !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.BackedOff })
 }
 
 func tellUntold(p *fact.View) diagnose.Finding {

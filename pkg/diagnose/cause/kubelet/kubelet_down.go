@@ -89,7 +89,7 @@ var KubeletDown = &diagnose.Rule{
 					Says: "Each reading of three minutes found no kubelet, or one that was less than a minute old. One was found three minutes ago.",
 					Pod:  youngForLong,
 				},
-				{Says: "One of those found is gone again.", Pod: goneAgain},
+				{Says: "One of those found is gone again.", Pod: diagnose.IfPodLater(goneAgain, diagnose.Restarting)},
 			},
 			Tell: diagnose.OfPod(tellRestarts),
 		},
@@ -153,10 +153,10 @@ func youngForLong(p *fact.View) diagnose.Holding {
 	return diagnose.LastedOnNode(p, fact.Latest(k.YoungSince, k.StartSeen), fact.CrashLoop, diagnose.Restarting)
 }
 
-// goneAgain answers whether one of the kubelets found has ended: the one that is there may stay up.
-func goneAgain(p *fact.View) diagnose.Holding {
+// goneAgain reports whether one of the kubelets found has ended: the one that is there may stay up.
+func goneAgain(p *fact.View) bool {
 	k := &p.Node.Kubelet
-	return orSeen(p, k.Starts > 1 || k.Starts == 1 && k.Process == nil && !k.AbsentSince.IsZero(), diagnose.Restarting)
+	return k.Starts > 1 || k.Starts == 1 && k.Process == nil && !k.AbsentSince.IsZero()
 }
 
 func noKubelet(p *fact.View) bool {
@@ -177,7 +177,7 @@ func absentForLong(p *fact.View) diagnose.Holding {
 	return diagnose.LastedOnNode(p, p.Node.Kubelet.AbsentSince, fact.Restart, diagnose.Restarting)
 }
 
-func staysAway(p *fact.View) bool { return !youngForLong(p).Yes() || !goneAgain(p).Yes() }
+func staysAway(p *fact.View) bool { return !youngForLong(p).Yes() || !goneAgain(p) }
 
 func tellStopped(p *fact.View) diagnose.Finding {
 	of := diagnose.Objects{Process: diagnose.ProcessOf(p, p.Node.Kubelet.Process)}
@@ -198,14 +198,6 @@ func tellAbsent(p *fact.View) diagnose.Finding {
 		f.Variants = []string{refused}
 	}
 	return f
-}
-
-// orSeen answers yes, or not yet where the next reading may show it.
-func orSeen(p *fact.View, is bool, why diagnose.Why) diagnose.Holding {
-	if is {
-		return diagnose.Is(true)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, why))
 }
 
 const (

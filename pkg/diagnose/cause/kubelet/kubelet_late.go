@@ -132,12 +132,15 @@ var KubeletLate = &diagnose.Rule{
 			},
 			{
 				Says: "If the kubelet gets CPU time, nothing shows that it hangs: its health check does not fail, and the API server hears from it.",
-				Pod:  starvedOrActs, From: []evidence.Source{evidence.Kubelet},
+				Pod:  diagnose.IfPodLater(starvedOrActs, diagnose.Late), From: []evidence.Source{evidence.Kubelet},
 			},
-			{Says: "If the kubelet gets CPU time, the Node is Ready.", Pod: starvedOrReady, Partly: []evidence.Source{evidence.NodeObject}},
+			{
+				Says: "If the kubelet gets CPU time, the Node is Ready.",
+				Pod:  diagnose.IfPodLater(starvedOrReady, diagnose.Late), Partly: []evidence.Source{evidence.NodeObject},
+			},
 			{
 				Says: "If the kubelet gets CPU time, all containers run though containerd and the shim respond, or nothing of the pod has been started.",
-				Pod:  starvedOrUntouched, From: []evidence.Source{evidence.Containers},
+				Pod:  diagnose.IfPodLater(starvedOrUntouched, diagnose.Late), From: []evidence.Source{evidence.Containers},
 			},
 			{
 				Says: "If pods of two namespaces wait, so much time has passed since the deletion that the health check would show a main loop that hangs. " +
@@ -185,18 +188,18 @@ func ableForLong(p *fact.View) diagnose.Holding {
 
 // starvedOrActs, starvedOrReady and starvedOrUntouched answer whether the API server hears from a kubelet that gets CPU time, and nothing is in
 // progress for the pod.
-func starvedOrActs(p *fact.View) diagnose.Holding {
+func starvedOrActs(p *fact.View) bool {
 	acts := p.Kubelet.State == fact.Acts || p.Kubelet.State == fact.Unseen || p.Kubelet.State == fact.Restarted
-	return orSeen(p, acts || getsNoTime(p), diagnose.Late)
+	return acts || getsNoTime(p)
 }
 
-func starvedOrReady(p *fact.View) diagnose.Holding {
+func starvedOrReady(p *fact.View) bool {
 	r := p.Node.Ready
-	return orSeen(p, r != nil && r.Status == "True" || getsNoTime(p), diagnose.Late)
+	return r != nil && r.Status == "True" || getsNoTime(p)
 }
 
-func starvedOrUntouched(p *fact.View) diagnose.Holding {
-	return orSeen(p, p.Delivery.NoStopSeen || notBegun(p) || getsNoTime(p), diagnose.Late)
+func starvedOrUntouched(p *fact.View) bool {
+	return p.Delivery.NoStopSeen || notBegun(p) || getsNoTime(p)
 }
 
 // loopWouldShow answers whether it is not the main loop that hangs, where the kubelet seems to receive no deletions.

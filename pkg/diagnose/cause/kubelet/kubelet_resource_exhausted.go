@@ -156,7 +156,10 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			Of:     openFiles,
 			Facts: slices.Concat(beforeCheckpoint, []diagnose.Fact[*evidence.Shortage]{
 				{Says: "The kubelet has as many files open as /proc/PID/limits allows, in the last reading too.", Is: diagnose.If(lacking)},
-				{Says: "It has reported no counts since then. A kubelet that may open no file may also take no connection.", Is: diagnose.If(countsNothing)},
+				{
+					Says: "It has reported no counts since then. A kubelet that may open no file may also take no connection.",
+					Is:   diagnose.If(countsNothing),
+				},
 				{Says: "Its port has not responded for ten seconds or more.", Pod: portSilentForLong},
 				{Says: "It has been so in all readings over a minute.", Is: lackedForMinute},
 				{Says: "The deadline passed a minute ago or more.", Pod: minuteOverdue},
@@ -174,7 +177,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 					Is: diagnose.If(keepsVolumes)},
 				{Says: "The last reading shows that too. After it has ended, the kubelet's next attempt shows whether anything else is in the way.",
 					Is: lackingVolume},
-				{Says: "It has been so in all readings over ten seconds or more.", Is: lackedVolumeForLong},
+				{Says: "It has been so in all readings over ten seconds or more.", Is: diagnose.IfLater(lackedVolumeForLong, diagnose.Slow)},
 				{
 					Says: "Its count of failed attempts at volumes has grown since then for the volume's plugin (storage_operation_duration_seconds).",
 					Is:   unmountFails, Partly: []evidence.Source{evidence.VolumeCalls},
@@ -206,7 +209,7 @@ var lackedForLong = []diagnose.Fact[*evidence.Shortage]{
 	{Says: "Open files: the kubelet has as many open as /proc/PID/limits allows."},
 	{Says: "Disk: the file system of its directory is read-only, has no free inode, or has less than 1 MiB free, for root too (statfs)."},
 	{Says: "The last reading shows one of these.", Is: diagnose.If(lacking)},
-	{Says: "So do all readings over ten seconds or more.", Is: lackedAWhile},
+	{Says: "So do all readings over ten seconds or more.", Is: diagnose.IfLater(lackedAWhile, diagnose.Slow)},
 }
 
 var claimCounts = []evidence.Source{evidence.ClaimCalls}
@@ -228,11 +231,8 @@ func openFiles(p *fact.View) []*evidence.Shortage {
 func lacking(_ *fact.View, s *evidence.Shortage) bool { return s.Ended.IsZero() }
 
 // lackedAWhile does not wait for a lack that comes and goes.
-func lackedAWhile(p *fact.View, s *evidence.Shortage) diagnose.Holding {
-	if s.Since.IsZero() || s.Lasted(p.Time) < fact.SlowDevice {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
-	}
-	return diagnose.Is(true)
+func lackedAWhile(p *fact.View, s *evidence.Shortage) bool {
+	return !s.Since.IsZero() && s.Lasted(p.Time) >= fact.SlowDevice
 }
 
 // noneSucceeds reports whether the kubelet has had no claims of a pod of this node unprepared since it lacks something, since the pod is at its
@@ -260,7 +260,7 @@ func attemptsFailFor(p *fact.View, s *evidence.Shortage) diagnose.Holding {
 	fails := fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
 		return c.Status == evidence.ClaimsFailed && c.RoseBefore.After(p.UnchangedSince) && c.RoseBefore.After(s.Since)
 	}) != nil
-	if !fails && p.Node.Kubelet.VolumeCallsError != "" && lackedAWhile(p, s).Yes() {
+	if !fails && p.Node.Kubelet.VolumeCallsError != "" && lackedAWhile(p, s) {
 		return diagnose.NotRead(evidence.ClaimCalls)
 	}
 	return diagnose.Is(fails)
@@ -352,9 +352,7 @@ func lackingVolume(p *fact.View, t lackAndVolume) diagnose.Holding {
 	}
 }
 
-func lackedVolumeForLong(p *fact.View, t lackAndVolume) diagnose.Holding {
-	return lackedAWhile(p, t.lack)
-}
+func lackedVolumeForLong(p *fact.View, t lackAndVolume) bool { return lackedAWhile(p, t.lack) }
 
 // unmountFails answers whether attempts at a volume failed since the lack began and since the pod reached its present stage. After the lack, those
 // before tell nothing.

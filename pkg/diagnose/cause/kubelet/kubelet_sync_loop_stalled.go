@@ -145,7 +145,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 				{Says: "It has been Ready for 20 seconds.", Pod: readyForLong, From: []evidence.Source{evidence.NodeObject}},
 				{
 					Says: "No thread of the kubelet is seen to hang on what the loop may wait for.",
-					Pod:  noneSeenToHang, From: []evidence.Source{evidence.Kubelet},
+					Pod:  diagnose.IfPodLater(noneSeenToHang, diagnose.Slow), From: []evidence.Source{evidence.Kubelet},
 				},
 				{Says: "A pod to which SIGKILL has been sent is in another phase."},
 			}),
@@ -168,10 +168,16 @@ func awaitsLoop[T any]() []diagnose.Fact[T] {
 		{
 			Says: "The kubelet was there before the deletion, and keeps to the pod's deadline. " +
 				"One that was started since gives the whole grace period again.",
-			Pod: keepsDeadline, From: []evidence.Source{evidence.Kubelet},
+			Pod: diagnose.IfPodLater(keepsDeadline, diagnose.Restarting), From: []evidence.Source{evidence.Kubelet},
 		},
-		{Says: "The kubelet's process is there.", Pod: processThere, From: []evidence.Source{evidence.Kubelet}},
-		{Says: "Neither a signal nor a tracer has stopped it.", Pod: goesOn, From: []evidence.Source{evidence.Kubelet}},
+		{
+			Says: "The kubelet's process is there.",
+			Pod:  diagnose.IfPodLater(processThere, diagnose.Restarting), From: []evidence.Source{evidence.Kubelet},
+		},
+		{
+			Says: "Neither a signal nor a tracer has stopped it.",
+			Pod:  diagnose.IfPodLater(goesOn, diagnose.Slow), From: []evidence.Source{evidence.Kubelet},
+		},
 	}
 }
 
@@ -189,17 +195,13 @@ func lateForLoop(p *fact.View) bool { return p.Overdue() >= stalls }
 
 func untouchedOrNotBegun(p *fact.View) bool { return p.Delivery.NoStopSeen || notBegun(p) }
 
-func keepsDeadline(p *fact.View) diagnose.Holding {
-	return orSeen(p, p.Kill.Known, diagnose.Restarting)
-}
+func keepsDeadline(p *fact.View) bool { return p.Kill.Known }
 
-func processThere(p *fact.View) diagnose.Holding {
-	return orSeen(p, p.Node.Kubelet.Process != nil, diagnose.Restarting)
-}
+func processThere(p *fact.View) bool { return p.Node.Kubelet.Process != nil }
 
-func goesOn(p *fact.View) diagnose.Holding {
+func goesOn(p *fact.View) bool {
 	t := p.Node.Kubelet.Process
-	return orSeen(p, t == nil || !fact.Halted(t), diagnose.Slow)
+	return t == nil || !fact.Halted(t)
 }
 
 // onStranger reports whether a thread is in a system call on a volume of a pod that is not in the API.
@@ -281,7 +283,7 @@ func nodeReady(p *fact.View) diagnose.Holding {
 	if p.Node.Ready == nil {
 		return diagnose.NotRead(evidence.NodeObject)
 	}
-	return orSeen(p, p.Node.Ready.Status == "True", diagnose.Slow)
+	return diagnose.IsOr(p.Node.Ready.Status == "True", diagnose.Seen(p, diagnose.Slow))
 }
 
 func readyForLong(p *fact.View) diagnose.Holding {
@@ -293,14 +295,14 @@ func readyForLong(p *fact.View) diagnose.Holding {
 
 // noneSeenToHang answers whether no thread of the kubelet hangs on what the loop may wait for. That is anything but an umount, or the volume of a pod
 // that is in the API, which the loop does not look at.
-func noneSeenToHang(p *fact.View) diagnose.Holding {
+func noneSeenToHang(p *fact.View) bool {
 	k := &p.Node.Kubelet
-	return orSeen(p, k.Error == "" && !slices.ContainsFunc(blockedThreads(p), func(t *evidence.Task) bool {
+	return k.Error == "" && !slices.ContainsFunc(blockedThreads(p), func(t *evidence.Task) bool {
 		if t.Probe == nil || t.Probe.VolumePath == "" {
 			return t.Unchanged(p.Time) >= fact.LeastStill && (t.Probe == nil || t.Probe.Syscall != "umount2")
 		}
 		return t.Probe.Syscall != "umount2" && onStranger(p, t)
-	}), diagnose.Slow)
+	})
 }
 
 // notBegun reports whether nothing of a pod is on the node and the kubelet has written nothing about it, as with a pod that it has not begun to

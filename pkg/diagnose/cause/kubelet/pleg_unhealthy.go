@@ -117,11 +117,14 @@ var PLEGUnhealthy = &diagnose.Rule{
 					Says: "A process of the pod's containers is left.",
 					Pod:  diagnose.IfPod(processLeft), From: []evidence.Source{evidence.Processes, evidence.Cgroups},
 				},
-				{Says: "The kubelet keeps to the pod's deadline: it was there before the deletion, and began with it in time.", Pod: deadlineKnown},
+				{
+					Says: "The kubelet keeps to the pod's deadline: it was there before the deletion, and began with it in time.",
+					Pod:  diagnose.IfPodLater(deadlineKnown, diagnose.Slow),
+				},
 				{Says: "The pod was deleted after the kubelet's last list.", Pod: deletedAfterList, From: seenFromBoth, Partly: ofContainerd},
 				{
 					Says: "Nothing has begun to stop the pod although containerd and the shim respond.",
-					Pod:  notBegunToStop, From: []evidence.Source{evidence.Containers, evidence.Shims},
+					Pod:  diagnose.IfPodLater(notBegunToStop, diagnose.Slow), From: []evidence.Source{evidence.Containers, evidence.Shims},
 				},
 				{Says: "It is inferred."},
 			}),
@@ -135,7 +138,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 					Says: "No process of the pod's containers is left.",
 					Pod:  diagnose.IfPod(noneIsLeft), From: []evidence.Source{evidence.Processes, evidence.Cgroups},
 				},
-				{Says: "status.phase is Succeeded or Failed.", Pod: containersEnded},
+				{Says: "status.phase is Succeeded or Failed.", Pod: diagnose.IfPodLater(containersEnded, diagnose.Slow)},
 				{
 					Says: "A container of the pod has ended after the kubelet's last list.",
 					Pod:  endedAfterList, From: slices.Concat(seenFromBoth, []evidence.Source{evidence.Containers, evidence.Shims}), Partly: ofContainerd,
@@ -246,19 +249,15 @@ func processLeft(p *fact.View) bool { return len(fact.AppTasks(p)) > 0 }
 
 func noneIsLeft(p *fact.View) bool { return !processLeft(p) }
 
-func deadlineKnown(p *fact.View) diagnose.Holding { return orSeen(p, p.Kill.Known, diagnose.Slow) }
+func deadlineKnown(p *fact.View) bool { return p.Kill.Known }
 
 func deletedAfterList(p *fact.View) diagnose.Holding {
 	return ofReport(p, func(g *evidence.PLEG) bool { return !p.DeletionRequested.Before(g.Active) })
 }
 
-func notBegunToStop(p *fact.View) diagnose.Holding {
-	return orSeen(p, p.Delivery.NoStopSeen, diagnose.Slow)
-}
+func notBegunToStop(p *fact.View) bool { return p.Delivery.NoStopSeen }
 
-func containersEnded(p *fact.View) diagnose.Holding {
-	return orSeen(p, p.ContainersEnded(), diagnose.Slow)
-}
+func containersEnded(p *fact.View) bool { return p.ContainersEnded() }
 
 // endedAfterList answers whether the kubelet needs another list: else it may have had one from after the end of the containers.
 func endedAfterList(p *fact.View) diagnose.Holding {

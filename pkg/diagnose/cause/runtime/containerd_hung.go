@@ -84,7 +84,10 @@ var ContainerdHung = &diagnose.Rule{
 			Of:     containerdProcess,
 			Facts: slices.Concat(silent[*evidence.Task](), silentTwice, []diagnose.Fact[*evidence.Task]{
 				{Says: "The main thread is in uninterruptible sleep (D state).", Is: diagnose.If(isBlocked)},
-				{Says: "The node is not under pressure (PSI): a slow disk keeps a thread in D state, too.", Pod: notPressed},
+				{
+					Says: "The node is not under pressure (PSI): a slow disk keeps a thread in D state, too.",
+					Pod:  diagnose.IfPodLater(notPressed, diagnose.Slow),
+				},
 				{Says: "The main thread has been in D state for ten seconds. For longer, where it waits for what may be slow.", Is: blockedForLong},
 			}),
 			Tell: diagnose.Each(tellHungAsBlocked),
@@ -134,10 +137,7 @@ func silentThrice(p *fact.View) diagnose.Holding { return unanswered(p, 3) }
 
 // unanswered answers whether so many requests have had no response: not yet as long as the next one may have none either.
 func unanswered(p *fact.View, requests int) diagnose.Holding {
-	if p.Node.Containerd.Attempts >= requests {
-		return diagnose.Is(true)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
+	return diagnose.IsOr(p.Node.Containerd.Attempts >= requests, diagnose.Seen(p, diagnose.Slow))
 }
 
 func unansweredApart(p *fact.View) diagnose.Holding {
@@ -156,12 +156,7 @@ func stoppedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
 
 func isBlocked(_ *fact.View, t *evidence.Task) bool { return t.State == evidence.Uninterruptible }
 
-func notPressed(p *fact.View) diagnose.Holding {
-	if p.Pressed {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
-	}
-	return diagnose.Is(true)
-}
+func notPressed(p *fact.View) bool { return !p.Pressed }
 
 func blockedForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
 	return diagnose.Still(p, t, max(fact.Motionless(t), fact.SlowDevice))

@@ -134,7 +134,10 @@ var ExitEventLost = &diagnose.Rule{
 					Is: nextTryFailed, From: vacant.From, Partly: shims,
 				},
 				{Says: afterContainers, Is: diagnose.If(containersFirst)},
-				{Says: "containerd has a task for it, if it is the sandbox. The kubelet waits for no sandbox without one.", Is: diagnose.If(sandboxHasTask)},
+				{
+					Says: "containerd has a task for it, if it is the sandbox. The kubelet waits for no sandbox without one.",
+					Is:   diagnose.If(sandboxHasTask),
+				},
 				{Says: "The container's cgroup has no process.", Is: diagnose.If(groupEmpty), From: []evidence.Source{evidence.Cgroups}},
 				{
 					Says: "The pod has one shim that is known for certain, or containerd has no task for the container.",
@@ -180,7 +183,10 @@ var ExitEventLost = &diagnose.Rule{
 			Of:    containers,
 			Facts: []diagnose.Fact[*evidence.Container]{
 				{Says: vacant.Says, Is: vacant.Is},
-				{Says: "containerd has tried again since a process held the container's output open. It does so within five minutes.", Is: triedAgain},
+				{
+					Says: "containerd has tried again since a process held the container's output open. It does so within five minutes.",
+					Is:   triedAgain,
+				},
 				{Says: "Nothing is reported in this way. Until the next try, containerd may still record the exit, whatever else is seen."},
 			},
 		},
@@ -212,10 +218,7 @@ func containerdSettled[T any]() []diagnose.Fact[T] {
 
 // responds answers whether containerd responds. One that does not may do so at the next request.
 func responds(p *fact.View) diagnose.Holding {
-	if p.Node.Containerd.Error != "" {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
-	}
-	return diagnose.Is(true)
+	return diagnose.IsOr(p.Node.Containerd.Error == "", diagnose.Seen(p, diagnose.Slow))
 }
 
 // hasSettled answers whether containerd has run for as long as settles.

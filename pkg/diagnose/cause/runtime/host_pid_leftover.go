@@ -63,7 +63,7 @@ var HostPIDLeftover = &diagnose.Rule{
 				Says: "The shim has the output of no exec open in a container whose first process has exited: the pipe may belong to that.",
 				Pod:  diagnose.IfPod(noneExecuted),
 			},
-			{Says: "Two readings three seconds or more apart show the same.", Is: leftForLong},
+			{Says: "Two readings three seconds or more apart show the same.", Is: diagnose.IfLater(fact.Settled, diagnose.Slow)},
 		},
 		Tell: tellLeftovers,
 	},
@@ -86,15 +86,6 @@ func noneExecuted(p *fact.View) bool {
 	return !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Task.Status == running && c.Task.PIDGone && c.Task.Executed
 	})
-}
-
-// leftForLong answers whether a process has been the same in two readings: by its dispositions for signals, which are the same as long as it does
-// not execute another program.
-func leftForLong(p *fact.View, t *evidence.Task) diagnose.Holding {
-	if fact.Settled(p, t) {
-		return diagnose.Is(true)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow))
 }
 
 func tellLeftovers(p *fact.View, left []*evidence.Task) []diagnose.Finding {

@@ -286,22 +286,31 @@ var (
 			Says: "The command is about a container of the pod, or about the sandbox.",
 			Is:   diagnose.If(isAboutContainer), From: []evidence.Source{evidence.Containers},
 		},
-		{Says: "The runtime of that container is io.containerd.runc.v2.", Is: diagnose.If(commandUnderRunc), From: []evidence.Source{evidence.Containers}},
+		{
+			Says: "The runtime of that container is io.containerd.runc.v2.",
+			Is:   diagnose.If(commandUnderRunc), From: []evidence.Source{evidence.Containers},
+		},
 	}
 	overlongFact = diagnose.Fact[command]{
 		Says: "It was started more than " + fact.Command.String() + " ago, or 100 seconds ago if it sleeps and has not moved for ten.",
 		Is:   isOverlong, From: []evidence.Source{evidence.Suspects},
 	}
 	interruptedFacts = slices.Concat(containerFacts, []diagnose.Fact[command]{
-		{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(commandSaidToRun), From: []evidence.Source{evidence.Containers}},
+		{
+			Says: "containerd's CRI status says that the container runs.",
+			Is:   diagnose.If(commandSaidToRun), From: []evidence.Source{evidence.Containers},
+		},
 		{Says: "The last such command was seen in the last five minutes.", Is: diagnose.If(wasTriedLately)},
 		{
 			Says: "runc has not removed the container's cgroup, or no process uses its root file system. Else it is RootfsUnmountBusy.",
 			Is:   diagnose.If(isNotDeleted), From: []evidence.Source{evidence.Containers},
 		},
-		{Says: "Two commands that delete the container, or three under pressure, took five seconds or more.", Is: isTriedAgain},
+		{
+			Says: "Two commands that delete the container, or three under pressure, took five seconds or more.",
+			Is:   diagnose.IfLater(isTriedAgain, diagnose.Retry),
+		},
 		{Says: "The last one did not run when it was last seen.", Is: diagnose.If(didNotRun), From: []evidence.Source{evidence.Suspects}},
-		{Says: "It had not moved for three seconds.", Is: didNotMove, From: []evidence.Source{evidence.Suspects}},
+		{Says: "It had not moved for three seconds.", Is: diagnose.IfLater(didNotMove, diagnose.Retry), From: []evidence.Source{evidence.Suspects}},
 	})
 	searchedFacts = []diagnose.Fact[command]{
 		{Says: "A command is a child of the pod's shim that has the arguments with which the shim starts a runtime."},
@@ -333,7 +342,7 @@ func isSeenTwice(p *fact.View, c command) diagnose.Holding { return seenFor(p, c
 func isLeftForLong(p *fact.View, c command) diagnose.Holding { return seenFor(p, c, fact.SlowDevice) }
 
 func seenFor(p *fact.View, c command, long time.Duration) diagnose.Holding {
-	return unless(!c.Since.IsZero() && p.Time.Sub(c.Since) >= long, young(p, c))
+	return diagnose.IsOr(!c.Since.IsZero() && p.Time.Sub(c.Since) >= long, young(p, c))
 }
 
 // young returns the Open of a command that is not known to hang. It waits for nothing: as long as each command ends in time, the next one is only a
@@ -511,18 +520,18 @@ func isNotDeleted(p *fact.View, c command) bool {
 	return of != nil && !deleted(p, of)
 }
 
-func isTriedAgain(p *fact.View, c command) diagnose.Holding {
+func isTriedAgain(p *fact.View, c command) bool {
 	tries := 2
 	if p.Pressed {
 		tries = 3
 	}
-	return unless(c.tries.Tries >= tries, diagnose.Seen(p, diagnose.Retry))
+	return c.tries.Tries >= tries
 }
 
 func didNotRun(_ *fact.View, c command) bool { return c.thread.State != evidence.Runnable }
 
-func didNotMove(p *fact.View, c command) diagnose.Holding {
-	return unless(c.tries.Seen.Sub(c.thread.UnchangedSince) >= fact.LeastStill, diagnose.Seen(p, diagnose.Retry))
+func didNotMove(p *fact.View, c command) bool {
+	return c.tries.Seen.Sub(c.thread.UnchangedSince) >= fact.LeastStill
 }
 
 // tellInterrupted names no PIDs and times: each attempt has others.
@@ -571,7 +580,7 @@ func isOverlong(p *fact.View, c command) diagnose.Holding {
 	}
 	age := p.Time.Sub(c.first.Started())
 	still := c.thread.State == evidence.Sleeping && c.thread.Unchanged(p.Time) >= fact.SlowDevice
-	return unless(age >= fact.Command.With(p) || age >= asleep && still, young(p, c))
+	return diagnose.IsOr(age >= fact.Command.With(p) || age >= asleep && still, young(p, c))
 }
 
 // again reports whether a command is a new attempt, after one was killed because the kubelet's request had timed out. It

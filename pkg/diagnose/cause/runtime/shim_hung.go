@@ -129,9 +129,9 @@ var ShimHung = &diagnose.Rule{
 				{
 					Says: "It is the only shim of the pod. Or, if the pod seems to have several, as under gVisor, a request about one of its containers " +
 						"has had no response.",
-					Pod: onlyShimOrSilent,
+					Pod: diagnose.IfPodLater(onlyShimOrSilent, diagnose.Slow),
 				},
-				{Says: "containerd responds to other requests.", Pod: containerdNotSilent},
+				{Says: "containerd responds to other requests.", Pod: diagnose.IfPodLater(containerdNotSilent, diagnose.Slow)},
 			},
 			Tell: diagnose.First(tellStoppedShim),
 		},
@@ -148,7 +148,7 @@ var ShimHung = &diagnose.Rule{
 					Is: unansweredOften},
 				{Says: "They came over " + fact.Answer.String() + ".", Is: unansweredLongEnough},
 				{Says: "The shim's process exists.", Pod: shimExists},
-				{Says: "containerd responds to other requests.", Pod: containerdNotSilent},
+				{Says: "containerd responds to other requests.", Pod: diagnose.IfPodLater(containerdNotSilent, diagnose.Slow)},
 				{Says: "Requests made while a runtime command was running, or while that could not be checked, are not counted. Nor are earlier ones."},
 				{Says: "Fewer requests prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node."},
 				{Says: "Inferred: that the shim hangs, and does not wait for something else."},
@@ -160,16 +160,16 @@ var ShimHung = &diagnose.Rule{
 
 func inStateT(_ *fact.View, shim *evidence.Task) bool { return shim.State == evidence.Stopped }
 
-// onlyShimOrSilent answers whether a stopped shim is the pod's. Of several, one may be another pod's: a process of that pod has come into this
+// onlyShimOrSilent reports whether a stopped shim is the pod's. Of several, one may be another pod's: a process of that pod has come into this
 // pod's cgroup.
-func onlyShimOrSilent(p *fact.View) diagnose.Holding {
-	return unless(len(fact.Shims(p)) == 1 || len(silentContainers(p)) > 0, diagnose.Seen(p, diagnose.Slow))
+func onlyShimOrSilent(p *fact.View) bool {
+	return len(fact.Shims(p)) == 1 || len(silentContainers(p)) > 0
 }
 
 // containerdNotSilent answers whether containerd responds: without that, none of a shim is seen.
-func containerdNotSilent(p *fact.View) diagnose.Holding {
+func containerdNotSilent(p *fact.View) bool {
 	c := &p.Node.Containerd
-	return unless(c.UnansweredSince.IsZero() && !c.Refused, diagnose.Seen(p, diagnose.Slow))
+	return c.UnansweredSince.IsZero() && !c.Refused
 }
 
 func tellStoppedShim(p *fact.View, shim *evidence.Task) diagnose.Finding {
@@ -185,7 +185,7 @@ func silentContainers(p *fact.View) []*evidence.Container {
 func isUnanswered(_ *fact.View, c *evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }
 
 func noneStopped(p *fact.View) bool {
-	return !onlyShimOrSilent(p).Yes() || !slices.ContainsFunc(fact.Shims(p), func(s *evidence.Task) bool {
+	return !onlyShimOrSilent(p) || !slices.ContainsFunc(fact.Shims(p), func(s *evidence.Task) bool {
 		return inStateT(p, s) && isNotTraced(p, s) && stoppedForLong(p, s).Yes()
 	})
 }
@@ -194,9 +194,9 @@ func noneStopped(p *fact.View) bool {
 // yet. Soon after the deadline, a shim that does not respond says nothing: it works.
 func whenAsked(p *fact.View, holds bool) diagnose.Holding {
 	if p.Overdue() < fact.UnknownAfter {
-		return unless(holds, diagnose.Seen(p, diagnose.Moves))
+		return diagnose.IsOr(holds, diagnose.Seen(p, diagnose.Moves))
 	}
-	return unless(holds, diagnose.Waits(fact.Latest(p.Deadline, fact.Unchanged(p)), fact.ShimPatience(p), diagnose.Slow))
+	return diagnose.IsOr(holds, diagnose.Waits(fact.Latest(p.Deadline, fact.Unchanged(p)), fact.ShimPatience(p), diagnose.Slow))
 }
 
 // notUnderGVisor answers whether missing responses show by themselves that the shim hangs. A shim of gVisor waits for the sentry in most

@@ -85,7 +85,10 @@ var StdioHeldOpen = &diagnose.Rule{
 			},
 			{Says: "The shim still has the container's output open.", Is: diagnose.If(heldIsOpen), From: []evidence.Source{evidence.Suspects}},
 			{Says: "The pod's shim is known, and it is the only one.", Pod: diagnose.IfPod(hasOwnShim), From: []evidence.Source{evidence.Processes}},
-			{Says: "A process that is not part of a runtime command, such as runc, can write to a pipe that the shim reads (/proc/PID/fd).", Is: isNoCommand},
+			{
+				Says: "A process that is not part of a runtime command, such as runc, can write to a pipe that the shim reads (/proc/PID/fd).",
+				Is:   isNoCommand,
+			},
 			{Says: "It has been able to for 45 seconds or more.", Is: isHeldForLong},
 			{Says: "The shim, containerd and the sandbox do not count as such a process."},
 			{Says: "Such processes are searched for when the kernel shows no process of any container of the pod. " +
@@ -141,7 +144,7 @@ func isNoCommand(p *fact.View, h heldOutput) diagnose.Holding {
 
 // isHeldForLong waits for nothing until then: one such process after the other may come and go.
 func isHeldForLong(p *fact.View, h heldOutput) diagnose.Holding {
-	return unless(diagnose.Lasted(p, h.by.Since, heldFor, diagnose.Slow).Yes(), diagnose.Seen(p, diagnose.Slow))
+	return diagnose.IsOr(diagnose.Lasted(p, h.by.Since, heldFor, diagnose.Slow).Yes(), diagnose.Seen(p, diagnose.Slow))
 }
 
 // tellHeldOpen tells of the process that has held output open for the longest time. Of several containers, the pipes cannot be told apart.

@@ -72,12 +72,12 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			{Says: "The deadline is ten seconds past.", Pod: killIsDue},
 			{
 				Says: "The kubelet runs: its main thread is there, and not in uninterruptible sleep (D state).",
-				Pod:  kubeletRuns, From: []evidence.Source{evidence.Kubelet},
+				Pod:  diagnose.IfPodLater(kubeletRuns, diagnose.Late), From: []evidence.Source{evidence.Kubelet},
 			},
 			{
 				Says: "The kubelet is healthy, and was there before the deletion. Or it was restarted since, and has had the time to kill the pod again. " +
 					"So the signal is not late for another reason.",
-				Pod: killIsDelivered, From: []evidence.Source{evidence.Kubelet},
+				Pod: diagnose.IfPodLater(killIsDelivered, diagnose.Late), From: []evidence.Source{evidence.Kubelet},
 			},
 			{Says: "On the node, runc --root /run/containerd/runc/k8s.io list shows the container as stopped."},
 		},
@@ -162,19 +162,14 @@ func killIsDue(p *fact.View) diagnose.Holding {
 	return diagnose.Lasted(p, p.Deadline, fact.KillLatency, diagnose.Late)
 }
 
-func kubeletRuns(p *fact.View) diagnose.Holding {
-	if k := p.Node.Kubelet.Process; k == nil || k.State == evidence.Uninterruptible {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Late))
-	}
-	return diagnose.Is(true)
+func kubeletRuns(p *fact.View) bool {
+	k := p.Node.Kubelet.Process
+	return k != nil && k.State != evidence.Uninterruptible
 }
 
-// killIsDelivered answers whether the kubelet has had the pod killed. One that was started since the deletion has it killed once more.
-func killIsDelivered(p *fact.View) diagnose.Holding {
-	if p.Delivery.Likely || !p.Kill.Stayed && p.Kill.Done && p.Shim.State == fact.Acts {
-		return diagnose.Is(true)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Late))
+// killIsDelivered reports whether the kubelet has had the pod killed. One that was started since the deletion has it killed once more.
+func killIsDelivered(p *fact.View) bool {
+	return p.Delivery.Likely || !p.Kill.Stayed && p.Kill.Done && p.Shim.State == fact.Acts
 }
 
 func tellNotKilled(p *fact.View, t *evidence.Task) diagnose.Finding {

@@ -65,9 +65,7 @@ func expectsNothing(fp fact.FirstProcess) bool {
 }
 
 // hasNonePending reports whether the stop signal does not wait to be taken: a thread that hangs in the kernel leaves it pending.
-func hasNonePending(fp fact.FirstProcess) bool {
-	return !fp.Leader.Sent(fp.Container.StopSignal)
-}
+func hasNonePending(fp fact.FirstProcess) bool { return !fp.Leader.Sent(fp.Container.StopSignal) }
 
 // takesSignal reports whether the stop signal reaches the process. A program that takes signals with sigwait or signalfd blocks them.
 func takesSignal(fp fact.FirstProcess) bool {

@@ -100,7 +100,10 @@ var killedIfGone = diagnose.Fact[fact.FirstProcess]{
 var heard = slices.Concat(sent, facts{
 	{Says: "Two readings, three seconds or more apart, show that the process does the same with signals (SigCgt, SigIgn and SigBlk). " +
 		"A shell blocks all signals while it starts a program: that does not count.", Is: settled, Partly: ofSuspects},
-	{Says: "The container has no preStop hook but a sleep, or the pod is gone. Another hook may have asked the program to exit.", Is: hookAskedNothing},
+	{
+		Says: "The container has no preStop hook but a sleep, or the pod is gone. Another hook may have asked the program to exit.",
+		Is:   hookAskedNothing,
+	},
 })
 
 // inTime are heard, of a container that has had the grace period.
@@ -196,10 +199,7 @@ func hookOver(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
 
 // settled answers whether what a process does with signals is known (fact.Settled): a program that starts installs its handlers first.
 func settled(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
-	if fact.Settled(p, fp.Leader) {
-		return diagnose.Is(true)
-	}
-	return untilGone(p, diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting)))
+	return untilGone(p, diagnose.IsOr(fact.Settled(p, fp.Leader), diagnose.Seen(p, diagnose.Restarting)))
 }
 
 // hookAskedNothing answers whether the preStop hook has not asked the program to end. Whether it ends by that no reading shows before it is gone.

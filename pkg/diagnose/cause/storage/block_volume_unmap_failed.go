@@ -493,10 +493,8 @@ func failsUnheld(p *fact.View, v *evidence.Volume) diagnose.Holding {
 
 // failsSince answers whether the last failed attempt at a volume came no sooner than what was in the way had gone: the next one tells.
 func failsSince(p *fact.View, v *evidence.Volume, free time.Time) diagnose.Holding {
-	if failed := fact.FailedUnmount(p, v); failed != nil && failed.Rose.Before(free) {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Next))
-	}
-	return diagnose.Is(true)
+	failed := fact.FailedUnmount(p, v)
+	return diagnose.IsOr(failed == nil || !failed.Rose.Before(free), diagnose.Seen(p, diagnose.Next))
 }
 
 // tellUnmapFails is about a device that the kubelet fails to unmap before it calls a CSI driver: its own mount of the device is left.

@@ -140,7 +140,7 @@ var (
 func driverThere[T onMount](from ...evidence.Source) []diagnose.Fact[T] {
 	return []diagnose.Fact[T]{
 		{Says: "If a CSI driver unmounts the volume, the kubelet knows which (vol_data.json).", Is: diagnose.If(isRecorded[T]), From: from},
-		{Says: "If one does, it is registered and answers on its socket.", Is: isRegistered[T], From: from},
+		{Says: "If one does, it is registered and answers on its socket.", Is: diagnose.IfLater(isRegistered[T], diagnose.Restarting), From: from},
 	}
 }
 
@@ -172,7 +172,7 @@ var keepsLong = []diagnose.Fact[holder]{
 	{
 		Says: "It does not belong to the pod of the volume's CSI driver, or the kubelet has counted a failed call to the driver. " +
 			"A process of that pod may be the one that unmounts, once the kubelet has called the driver.",
-		Is: failsToUnmount,
+		Is: diagnose.IfLater(failsToUnmount, diagnose.Retry),
 	},
 	{Says: "It does not belong to that pod, or none of these calls has timed out.", Is: diagnose.If(isNotHanging)},
 	{Says: "Readings ten seconds or more apart show the process there.", Is: usesForLong},
@@ -255,7 +255,7 @@ func hasVolumeMount(_ *fact.View, m mountIn) bool { return m.volume != nil }
 // firstInside returns the first mount inside a volume that can have made an unmount fail, nil when there is none.
 func firstInside(p *fact.View) *evidence.Mount {
 	for _, m := range mountsInside(p) {
-		if m.volume != nil && isRecorded(p, m) && isRegistered(p, m).Yes() {
+		if m.volume != nil && isRecorded(p, m) && isRegistered(p, m) {
 			return m.inner
 		}
 	}
@@ -380,12 +380,10 @@ func isRecorded[T onMount](p *fact.View, t T) bool {
 	return v == nil || !v.NoRecord
 }
 
-// isRegistered answers whether a driver is there. What uses its volume tells nothing before that: it may just be started.
-func isRegistered[T onMount](p *fact.View, t T) diagnose.Holding {
-	if v := csiVolume(p, t.mount()); v != nil && p.CSI[v.Driver].State == fact.Gone {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
-	}
-	return diagnose.Is(true)
+// isRegistered reports whether a driver is there. What uses its volume tells nothing before that: it may just be started.
+func isRegistered[T onMount](p *fact.View, t T) bool {
+	v := csiVolume(p, t.mount())
+	return v == nil || p.CSI[v.Driver].State != fact.Gone
 }
 
 // isAttempted answers whether the kubelet's next attempt at a volume cannot show any more that its driver fails: it does not try again, or what it
@@ -459,9 +457,7 @@ func last(a, b bool) int {
 }
 
 // serves reports whether a process serves other pods too.
-func serves(p *fact.View, h holder) bool {
-	return ofDriverPod(p, &h.Task) || fact.Essential(&h.Task)
-}
+func serves(p *fact.View, h holder) bool { return ofDriverPod(p, &h.Task) || fact.Essential(&h.Task) }
 
 // named is how many of the further processes are named.
 const named = 2
@@ -550,11 +546,9 @@ func callsToUnmount(p *fact.View, h holder) (last, timedOut *evidence.VolumeCall
 	return nil, nil, false
 }
 
-func failsToUnmount(p *fact.View, h holder) diagnose.Holding {
-	if failed, _, may := callsToUnmount(p, h); may && failed == nil {
-		return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
-	}
-	return diagnose.Is(true)
+func failsToUnmount(p *fact.View, h holder) bool {
+	failed, _, may := callsToUnmount(p, h)
+	return failed != nil || !may
 }
 
 func isNotHanging(p *fact.View, h holder) bool {
