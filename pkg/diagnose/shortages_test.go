@@ -68,6 +68,12 @@ func TestNodeResourceExhausted(t *testing.T) {
 			p.Containers[1].StatusErrorSince = p.Time.Add(-ago)
 		}
 	}
+	// silentSince is seven minutes after the kubelet's last report, after which it sends one in five minutes.
+	silentSince := func(p *evidence.Pod, s *evidence.Shortage) {
+		p.KillFailures[0].Count = 25
+		p.Time = p.Time.Add(7 * time.Minute)
+		s.Since = p.KillFailures[0].First.Add(-time.Minute)
+	}
 	for name, test := range map[string]struct {
 		pod   *evidence.Pod
 		want  string // the family and a part of the message; "" when it is not said
@@ -121,8 +127,10 @@ func TestNodeResourceExhausted(t *testing.T) {
 			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
 			p.KillFailures = append(p.KillFailures, other)
 		}), "", ""},
-		"once":     {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.KillFailures[0].Count = 1 }), "", ""},
-		"long ago": {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Time = p.Time.Add(90 * time.Second) }), "", ""},
+		"once":                             {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.KillFailures[0].Count = 1 }), "", ""},
+		"long ago":                         {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Time = p.Time.Add(90 * time.Second) }), "", ""},
+		"25 times, the last time long ago": {short(silentSince), "", ""},
+		"containerd, 25 times, the last time long ago": {shortContainerd(noNetns, silentSince), "", ""},
 		"before the deletion": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.KillFailures[0].First, p.KillFailures[0].Last = p.DeletionRequested.Add(-time.Minute), p.DeletionRequested.Add(10*time.Second)
 		}), "", ""},

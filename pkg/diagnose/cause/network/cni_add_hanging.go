@@ -67,7 +67,6 @@ var CNIAddHanging = &diagnose.Rule{
 					"the API server hears from the kubelet, or the plugin is older than the deletion.",
 				Is: diagnose.If(isOfAware),
 			},
-			{Says: "Its start time was read.", Is: diagnose.If(hasAge), Partly: suspects},
 			{Says: "It was started more than " + fact.Plugin.String() + " ago.", Is: addLasts, Partly: suspects},
 			{Says: "The pod has no running process, and every container of the pod that containerd knows has exited. Before 2.0, containerd " +
 				"also knows the sandbox that is being created."},

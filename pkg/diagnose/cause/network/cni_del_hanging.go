@@ -46,7 +46,6 @@ var CNIDelHanging = &diagnose.Rule{
 		Facts: []diagnose.Fact[*evidence.Task]{
 			{Says: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment (/proc/PID/environ)."},
 			{Says: "It has not exited.", Is: diagnose.If(hasNotExited)},
-			{Says: "Its start time was read.", Is: diagnose.If(hasAge), Partly: suspects},
 			{
 				Says: "It was started more than " + fact.Plugin.String() + " ago. " +
 					"Ten seconds are enough if the kubelet has reported before, in an Event (FailedKillPod), that stopping the sandbox timed out. " +

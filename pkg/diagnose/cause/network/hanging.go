@@ -43,11 +43,8 @@ func roots(plugins []evidence.Task) (out []*evidence.Task) {
 	return out
 }
 
-// hasAge reports whether it is known since when a plugin runs.
 // suspects is the source that tells when a plugin was started.
 var suspects = []evidence.Source{evidence.Suspects}
-
-func hasAge(_ *fact.View, plugin *evidence.Task) bool { return !plugin.Started().IsZero() }
 
 // hasRunFor answers whether a plugin has not returned for that long. One that has just been started is not waited for: each try starts another.
 func hasRunFor(p *fact.View, plugin *evidence.Task, limit time.Duration) diagnose.Holding {

@@ -304,18 +304,17 @@ var unwritten = []diagnose.Fact[lack]{
 }
 
 // failing are the facts about a stop that fails, as the kubelet reports.
-var failing = []diagnose.Fact[lack]{
+var failing = slices.Concat([]diagnose.Fact[lack]{
 	{
 		Says: "The kubelet has reported the kernel's error for this limit (Events of this pod with reason FailedKillPod). The ID of the container, " +
 			"or of the sandbox, in it is compared with containerd's.",
 		Is: diagnose.If(isNamed), From: []evidence.Source{evidence.Suspects, evidence.Shims},
 	},
 	{Says: "The request has not timed out.", Is: diagnose.If(inTime)},
-	{Says: "The kubelet has reported it at least twice since the deletion, over eight seconds or more.", Is: persists},
-	{Says: "The kubelet that reported it still runs.", Is: stillTries},
-	{Says: "The last of these reports is recent.", Is: isOfLate},
-	{Says: "The limit has been used up since before that.", Is: lackedAtLast},
-}
+}, diagnose.StopFails(stopOf), []diagnose.Fact[lack]{
+	{Says: recent, Is: diagnose.IfLater(isOfLate, diagnose.Retry)},
+	{Says: "The limit has been used up since before that.", Is: diagnose.IfLater(lackedAtLast, diagnose.Retry)},
+})
 
 // A lack is what is used up, with what shows that it holds the pod up.
 type lack struct {
@@ -424,41 +423,19 @@ func exitedLongAgo(p *fact.View, l lack) diagnose.Holding {
 	return vacantForLong(p, l.container).Unawaited(p)
 }
 
-func lackedForLong(p *fact.View, l lack) diagnose.Holding {
-	return disagreed(p, l.Since).Unawaited(p)
-}
+func lackedForLong(p *fact.View, l lack) diagnose.Holding { return disagreed(p, l.Since).Unawaited(p) }
 
-func hasSettledSeen(p *fact.View) diagnose.Holding {
-	return hasSettled(p).Unawaited(p)
-}
+func hasSettledSeen(p *fact.View) diagnose.Holding { return hasSettled(p).Unawaited(p) }
 
 func isNamed(_ *fact.View, l lack) bool { return l.Resource == fact.Exhausted(l.stop.Error) }
 
 func inTime(_ *fact.View, l lack) bool { return !l.stop.TimedOut() }
 
-func persists(p *fact.View, l lack) diagnose.Holding {
-	return retried(p, l.stop.CameBack() && l.stop.IsFresh(p), diagnose.Retry)
-}
+func stopOf(_ *fact.View, l lack) *fact.SandboxFailure { return l.stop }
 
-func stillTries(p *fact.View, l lack) diagnose.Holding {
-	return retried(p, l.stop.StillTries(p), diagnose.Restarting)
-}
+func isOfLate(p *fact.View, l lack) bool { return ofLate(p, l.stop) }
 
-func isOfLate(p *fact.View, l lack) diagnose.Holding {
-	return retried(p, ofLate(p, l.stop), diagnose.Retry)
-}
-
-func lackedAtLast(p *fact.View, l lack) diagnose.Holding {
-	return retried(p, l.stop.Last.After(l.Since), diagnose.Retry)
-}
-
-// retried answers whether something is so that the kubelet's next report may show.
-func retried(p *fact.View, is bool, why diagnose.Why) diagnose.Holding {
-	if is {
-		return diagnose.Is(true)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, why))
-}
+func lackedAtLast(p *fact.View, l lack) bool { return l.stop.Last.After(l.Since) }
 
 func failsToSignal(_ *fact.View, l lack) bool { return strings.Contains(l.stop.Error, afterKill) }
 

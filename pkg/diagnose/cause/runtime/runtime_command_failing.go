@@ -44,7 +44,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		From: []evidence.Source{evidence.Containers},
 		// containerd stops the containers in any order, and each try ends with the first one that fails.
 		Of: containers,
-		Facts: []diagnose.Fact[*evidence.Container]{
+		Facts: slices.Concat([]diagnose.Fact[*evidence.Container]{
 			{
 				Says: "Since the deletion, the kubelet has reported that stopping this container failed (Events of this pod with reason FailedKillPod). " +
 					"The ID in the report is compared with containerd's.",
@@ -59,20 +59,8 @@ var RuntimeCommandFailing = &diagnose.Rule{
 				Pod:  diagnose.IfPod(lastSignalFails), From: []evidence.Source{evidence.Events},
 			},
 			{Says: "The request of that report did not time out.", Pod: diagnose.IfPod(signalAnswered), From: []evidence.Source{evidence.Events}},
-			{
-				Says: "The last report is recent. The kubelet waits for the grace period before each new attempt, so reports can be that far apart. " +
-					"After 25 reports, the kubelet repeats one in five minutes.",
-				Pod: diagnose.IfPod(signalFailsOfLate), From: []evidence.Source{evidence.Events},
-			},
-			{
-				Says: "The last report is at most six minutes old.",
-				Pod:  diagnose.IfPod(signalReported), From: []evidence.Source{evidence.Events},
-			},
-			{
-				Says: "The kubelet has reported such failures of the pod at least twice, over eight seconds or more.",
-				Pod:  signalFailsAgain, From: []evidence.Source{evidence.Events},
-			},
-			{Says: "The kubelet that reported them still runs.", Pod: signalStillTried, From: []evidence.Source{evidence.Events}},
+			{Says: recent, Pod: diagnose.IfPod(signalFailsOfLate), From: []evidence.Source{evidence.Events}},
+		}, diagnose.StopFails(signalFailureOf, evidence.Events), []diagnose.Fact[*evidence.Container]{
 			{Says: "The container's runtime is io.containerd.runc.v2.", Is: diagnose.If(ofRunc)},
 			{Says: "containerd's CRI status says that the container runs.", Is: diagnose.If(isRunning)},
 			{Says: "The shim says that the container runs.", Is: diagnose.If(shimSaysRunning), From: []evidence.Source{evidence.Shims}},
@@ -85,7 +73,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 				Is:   diagnose.If(noneDies), From: []evidence.Source{evidence.Processes, evidence.Suspects},
 			},
 			{Says: "Inferred: any user who may create Events in the pod's namespace can have created these."},
-		},
+		}),
 		Tell: diagnose.Each(tellSignalFails),
 	},
 }
@@ -124,19 +112,8 @@ func signalFailsOfLate(p *fact.View) bool {
 	return f != nil && ofLate(p, f)
 }
 
-func signalReported(p *fact.View) bool {
-	f := signalFailure(p)
-	return f != nil && f.IsFresh(p)
-}
-
-func signalFailsAgain(p *fact.View) diagnose.Holding {
-	f := signalFailure(p)
-	return unless(f != nil && f.CameBack(), diagnose.Seen(p, diagnose.Retry))
-}
-
-func signalStillTried(p *fact.View) diagnose.Holding {
-	f := signalFailure(p)
-	return unless(f != nil && f.StillTries(p), diagnose.Seen(p, diagnose.Restarting))
+func signalFailureOf(p *fact.View, _ *evidence.Container) *fact.SandboxFailure {
+	return signalFailure(p)
 }
 
 func namedLives(p *fact.View, c *evidence.Container) bool { return namedFirst(p, c) != nil }
@@ -190,8 +167,11 @@ const (
 	toldBusy = 25
 )
 
-// ofLate reports whether a failure has been reported so recently that no later attempt of the kubelet can have
+// recent is the line of ofLate, which reports whether a failure has been reported so recently that no later attempt of the kubelet can have
 // succeeded.
+const recent = "The last report is recent. The kubelet waits for the grace period before each new attempt, so reports can be that far apart. " +
+	"After 25 reports, the kubelet repeats one in five minutes."
+
 func ofLate(p *fact.View, f *fact.SandboxFailure) bool {
 	return f.Count >= toldBusy || p.Time.Sub(f.Last) <= fact.Grace(p)+nextTry
 }

@@ -100,21 +100,19 @@ var SandboxStopFailing = &diagnose.Rule{
 			Title: "By the kubelet's Events",
 			From:  []evidence.Source{evidence.Events, evidence.Containers},
 			Of:    stopFailures,
-			Facts: []diagnose.Fact[stopFailure]{
+			Facts: slices.Concat([]diagnose.Fact[stopFailure]{
 				{Says: "The kubelet has reported since the deletion that a step of stopping the sandbox failed (Events of this pod with reason FailedKillPod). " +
 					"The sandbox's ID in the report is compared with containerd's."},
 				{Says: "The step is to stop the sandbox's process, to remove its network namespace, or to unmount an image volume. " +
 					"If the network is not torn down, it is CNIDelFailing.", Is: diagnose.If(isOfSandbox)},
 				{Says: "The runtime does not fail to signal the sandbox, which is RuntimeCommandFailing.", Is: diagnose.If(signalsSandbox)},
 				{Says: "The request did not time out.", Is: diagnose.If(stopAnswered)},
-				{Says: "The last report is at most six minutes old.", Is: diagnose.If(stopReportedOfLate)},
-				{Says: "The kubelet has reported it at least twice, over eight seconds or more.", Is: stopFailsAgain},
-				{Says: "The kubelet that reported it still runs.", Is: kubeletStillTries},
+			}, diagnose.StopFails(reportOf), []diagnose.Fact[stopFailure]{
+				diagnose.BeforeClaims(reportOf),
 				{
-					Says: "If the pod has resource claims, the last report is at most 45 seconds old. Claims come next, and a driver that hangs looks the same.",
-					Is:   claimsNotNext,
+					Says: "The last report came after the last change of the pod on the node.",
+					Is:   diagnose.IfLater(reportedSinceChange, diagnose.Next),
 				},
-				{Says: "The last report came after the last change of the pod on the node.", Is: reportedSinceChange},
 				{Says: noneLivesSays, Pod: diagnose.IfPod(noneLives), From: []evidence.Source{evidence.Processes}},
 				{Says: noneLeft, Pod: diagnose.IfPod(allExited)},
 				{
@@ -125,7 +123,7 @@ var SandboxStopFailing = &diagnose.Rule{
 				{Says: "containerd's error about the sandbox's status does not already show the failure.", Pod: diagnose.IfPod(notByStatus)},
 				{Says: "While a CNI plugin of the pod has been running for ten seconds, it may be CNIDelHanging."},
 				{Says: "Inferred: any user who may create Events in the pod's namespace can have created these."},
-			},
+			}),
 			Tell: diagnose.Each(tellStopFails),
 		},
 	},
@@ -181,35 +179,10 @@ func signalsSandbox(_ *fact.View, f stopFailure) bool {
 
 func stopAnswered(_ *fact.View, f stopFailure) bool { return !f.TimedOut() }
 
-func stopReportedOfLate(p *fact.View, f stopFailure) bool {
-	return f.IsFresh(p)
-}
+func reportOf(_ *fact.View, f stopFailure) *fact.SandboxFailure { return f.SandboxFailure }
 
-// stopFailsAgain answers for a failure that is reported of late.
-func stopFailsAgain(p *fact.View, f stopFailure) diagnose.Holding {
-	return unless(f.CameBack(), diagnose.Seen(p, diagnose.Retry))
-}
-
-func kubeletStillTries(p *fact.View, f stopFailure) diagnose.Holding {
-	return unless(f.StillTries(p), diagnose.Seen(p, diagnose.Restarting))
-}
-
-func claimsNotNext(p *fact.View, f stopFailure) diagnose.Holding {
-	return unless(f.BeforeClaims(p), diagnose.Seen(p, diagnose.Next))
-}
-
-// reportedSinceChange answers whether a report came since the pod has last moved: the reason of an earlier one may be gone.
-func reportedSinceChange(p *fact.View, f stopFailure) diagnose.Holding {
-	return unless(f.Last.After(p.UnchangedSince), diagnose.Seen(p, diagnose.Next))
-}
-
-// unless returns the Holding of what a later reading shows, if this one does not.
-func unless(holds bool, o diagnose.Open) diagnose.Holding {
-	if holds {
-		return diagnose.Is(true)
-	}
-	return diagnose.NotYet(o)
-}
+// reportedSinceChange reports whether a report came since the pod has last moved: the reason of an earlier one may be gone.
+func reportedSinceChange(p *fact.View, f stopFailure) bool { return f.Last.After(p.UnchangedSince) }
 
 func usersAreKnown(p *fact.View, f stopFailure) diagnose.Holding {
 	if f.Step != fact.StepImageMounts {

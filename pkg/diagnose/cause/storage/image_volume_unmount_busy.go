@@ -54,19 +54,19 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 	By: diagnose.By[holder]{
 		From: []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Holders},
 		Of:   holdersOfImages,
-		Facts: []diagnose.Fact[holder]{
+		Facts: slices.Concat([]diagnose.Fact[holder]{
 			{Says: "Since the deletion, the kubelet has reported that it could not unmount the image volumes of this sandbox (Events of this pod with " +
 				"reason FailedKillPod).", Pod: diagnose.IfPod(imageUnmountFails), From: saysWhy},
 			{Says: "The error is that a device or resource is busy (EBUSY).", Pod: diagnose.IfPod(isBusy), From: saysWhy},
-			{Says: "It has been reported at least twice, over eight seconds or more, and the last time no more than six minutes ago.",
-				Pod: isRepeated, From: saysWhy},
-			{Says: "The kubelet that has reported it still runs, and is not stopped.", Pod: isTriedAgain, From: saysWhy},
-			{Says: "The pod has no resource claims, or the last report is at most 45 seconds old. They are released next, and a driver may hang then.",
-				Pod: precedesClaims, From: saysWhy},
+		}, diagnose.StopFails(failsFor, saysWhy...), []diagnose.Fact[holder]{
+			diagnose.BeforeClaims(failsFor, saysWhy...),
 			{Says: "The error names the volume that the process uses. It is in the host's mount table, below image-volumes and the sandbox's ID.",
 				Is: diagnose.If(isNamed), From: saysWhy},
 			isNoUnmount,
-			{Says: "The process was started before the kubelet's last report.", Is: wasThereAtReport, From: saysWhy},
+			{
+				Says: "The process was started before the kubelet's last report.",
+				Is:   diagnose.IfLater(wasThereAtReport, diagnose.Retry), From: saysWhy,
+			},
 			{
 				Says: "For ten seconds or more, readings have shown the process on this very mount: a file that it has open there (mnt_id in " +
 					"/proc/PID/fdinfo), or its working directory, root directory or program.",
@@ -76,7 +76,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 				"kernel unmounts together with this mount. A DaemonSet with mountPropagation HostToContainer has such a copy."},
 			{Says: "Inferred: any user who may create Events in the pod's namespace can have created these, for a pod that hangs for another reason."},
 			{Says: "While a CNI plugin of the pod hangs (CNIDelHanging), containerd has not reached the volumes, and this is not reported."},
-		},
+		}),
 		Tell: tellImageBusy,
 	},
 }
@@ -101,30 +101,7 @@ func isBusy(p *fact.View) bool {
 	return f != nil && strings.Contains(f.Error, busy)
 }
 
-// isRepeated answers whether the failure has come back. One that has not been reported for long has ended.
-func isRepeated(p *fact.View) diagnose.Holding {
-	f := imageFailure(p)
-	if f == nil || !f.IsFresh(p) || f.CameBack() {
-		return diagnose.Is(f != nil && f.IsFresh(p))
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
-}
-
-// isTriedAgain answers whether the kubelet still runs that has reported the failure: what another one makes of it has not been reported yet.
-func isTriedAgain(p *fact.View) diagnose.Holding {
-	if f := imageFailure(p); f == nil || f.StillTries(p) {
-		return diagnose.Is(f != nil)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Restarting))
-}
-
-// precedesClaims answers whether the kubelet has not come to the pod's resource claims yet, as far as its last report tells.
-func precedesClaims(p *fact.View) diagnose.Holding {
-	if f := imageFailure(p); f == nil || f.BeforeClaims(p) {
-		return diagnose.Is(f != nil)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
-}
+func failsFor(p *fact.View, _ holder) *fact.SandboxFailure { return imageFailure(p) }
 
 // isNamed reports whether the error names the very volume that a process uses. A mount inside the volume keeps it busy whether it is used or not.
 // containerd's path may lead through /var/run, which is a link.
@@ -133,12 +110,10 @@ func isNamed(p *fact.View, h holder) bool {
 	return f != nil && strings.HasPrefix(strings.Replace(f.Error, `"/var/run/`, `"/run/`, 1), says)
 }
 
-// wasThereAtReport answers whether a process was there when the kubelet failed last: of one that has come later, the next report tells.
-func wasThereAtReport(p *fact.View, h holder) diagnose.Holding {
-	if f := imageFailure(p); f == nil || h.Probe == nil || !h.Probe.Started.After(f.Last) {
-		return diagnose.Is(f != nil)
-	}
-	return diagnose.NotYet(diagnose.Seen(p, diagnose.Retry))
+// wasThereAtReport reports whether a process was there when the kubelet failed last: of one that has come later, the next report tells.
+func wasThereAtReport(p *fact.View, h holder) bool {
+	f := imageFailure(p)
+	return f != nil && (h.Probe == nil || !h.Probe.Started.After(f.Last))
 }
 
 // tellImageBusy tells of the process that has used the volume for longest.
