@@ -648,7 +648,14 @@ func (h *hunt) drop(n int) {
 }
 
 // search searches changes for all facts that no other test guards and that have no row, and writes both files.
-func search(guarded map[string]*diagnose.Guarded) error {
+func search(guarded map[string]*diagnose.Guarded, of string) error {
+	if of != findAll && guarded[of] == nil {
+		return fmt.Errorf("-find: no cause is called %q", of)
+	}
+	known, err := linesOf(unguardedFile)
+	if err != nil {
+		return err
+	}
 	begun := time.Now() //nolint:forbidigo // it says how long it took
 	rows, err := rowsOf()
 	if err != nil && !os.IsNotExist(err) {
@@ -661,6 +668,9 @@ func search(guarded map[string]*diagnose.Guarded) error {
 	kept := len(rows)
 	goals := make(map[goal]bool)
 	for name, g := range guarded {
+		if of != findAll && of != name {
+			continue
+		}
 		facts := g.Facts()
 		for i := range g.Left {
 			if !slices.ContainsFunc(rows, func(r *row) bool { return r.cause == name && r.fact == facts[i] }) {
@@ -680,7 +690,7 @@ func search(guarded map[string]*diagnose.Guarded) error {
 		h.each(round.search)
 		fmt.Printf("%d of %d facts have a change after %s\n", len(h.best), len(goals), time.Since(begun).Round(time.Second))
 	}
-	var left []string
+	left := slices.DeleteFunc(known, func(line string) bool { return of == findAll || strings.HasPrefix(line, of+"\t") })
 	for to := range goals {
 		r := h.best[to]
 		if r == nil {

@@ -20,12 +20,14 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-var find = flag.Bool("find", false, "search for changes of evidence that show what facts are for, and write "+changesFile+" and "+unguardedFile)
+var find = flag.String("find", "", "search for changes of evidence that show what the facts of a cause are for, or of \""+findAll+"\", and write "+
+	changesFile+" and "+unguardedFile)
 
 const (
 	changesFile   = "testdata/changes.txt"
 	unguardedFile = "testdata/unguarded.txt"
-	findAnew      = "go test ./pkg/diagnose -run TestChanges -find -timeout 60m searches anew"
+	findAll       = "all"
+	findAnew      = "go test ./pkg/diagnose -run TestChanges -find CAUSE searches anew, in five minutes"
 )
 
 const changesComment = `# What facts are for that no other test needs. Each row changes the evidence of a fixture in which a cause is found.

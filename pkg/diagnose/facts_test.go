@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	wrapped = diagnose.Guard(cause.All())
-	if *find {
+	if *find != "" {
 		os.Exit(findChanges(m))
 	}
 	code := m.Run()
@@ -45,7 +45,7 @@ func findChanges(m *testing.M) (code int) {
 	if m.Run() != 0 {
 		fmt.Println("Tests fail: what they need may be searched all the same.")
 	}
-	if err := search(wrapped); err != nil {
+	if err := search(wrapped, *find); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -66,7 +66,7 @@ func judge(guarded map[string]*diagnose.Guarded) (code int) {
 		cells := strings.Split(line, "\t")
 		known[n] = strings.Join(cells[:min(2, len(cells))], "\t")
 	}
-	facts, seen := 0, map[string]bool{}
+	facts, seen, unneeded := 0, map[string]bool{}, false
 	for _, r := range cause.All() {
 		g := guarded[r.Cause]
 		says := g.Facts()
@@ -74,7 +74,8 @@ func judge(guarded map[string]*diagnose.Guarded) (code int) {
 		for _, i := range slices.Sorted(keys(g.Left)) {
 			line := r.Cause + "\t" + says[i]
 			if seen[line] = true; !slices.Contains(known, line) {
-				fail("no test needs this fact of %s: %s\n\t%s for a change of evidence that needs it", r.Cause, says[i], findAnew)
+				fail("no test needs this fact of %s: %s", r.Cause, says[i])
+				unneeded = true
 			}
 		}
 		if g.Silent {
@@ -85,6 +86,11 @@ func judge(guarded map[string]*diagnose.Guarded) (code int) {
 		if !seen[line] {
 			fail("a test needs this fact, or there is no such fact: remove it from %s: %s", unguardedFile, line)
 		}
+	}
+	if unneeded {
+		fmt.Printf("Add a row to a table in the layer's test in which only that fact is not so, and nothing is found.\n"+
+			"Or %s for a change of a fixture, and writes it to %s.\nIf another fact follows from it, add the line CAUSE<tab>FACT<tab>REASON to %s.\n",
+			findAnew, changesFile, unguardedFile)
 	}
 	fmt.Printf("%d lines of %d causes, %d facts that no test needs\n", facts, len(guarded), len(seen))
 	return code
