@@ -321,6 +321,10 @@ next:
 				continue next
 			}
 		}
+		if sum.passes() {
+			out.open = append(out.open, sum.open...)
+			continue
+		}
 		out.lack(sum.unread...)
 		if out.open = append(out.open, sum.open...); len(sum.open)+len(sum.unread) == 0 {
 			found = append(found, t)
@@ -336,6 +340,15 @@ next:
 type tally struct {
 	open   []Open
 	unread []evidence.Source
+}
+
+// passes reports whether the candidate is not guilty by this reading, though it may be by a later one. Nothing else is open of it then.
+func (s *tally) passes() bool {
+	passing := slices.ContainsFunc(s.open, Open.passes)
+	if passing {
+		s.open = slices.DeleteFunc(slices.Clone(s.open), func(o Open) bool { return !o.passes() })
+	}
+	return passing
 }
 
 // add adds an answer, and reports whether the candidate may still be guilty.

@@ -156,3 +156,45 @@ func TestWhatBeginsAgainDoesNotMute(t *testing.T) {
 		}
 	}
 }
+
+// What cannot be told for want of a source that is not the rule's own, or of one thread's probe, is not ruled out.
+func TestUnreadElsewhereIsOpen(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fixture, cause string
+		lose           func(p *evidence.Pod)
+	}{
+		"the phase, without the mounts": {"file_scanner_not_answering", "FileScannerNotAnswering", func(p *evidence.Pod) {
+			p.Mounts = nil
+			p.Lack(evidence.Mounts, "3 lines of the host's mountinfo were not understood")
+		}},
+		"since when a CNI plugin runs": {"cni_del_hanging", "CNIDelHanging", func(p *evidence.Pod) {
+			for i := range p.Plugins {
+				p.Plugins[i].Probe = nil
+			}
+		}},
+		"who uses the volume": {"volume_left_mounted", "VolumeLeftMounted", func(p *evidence.Pod) {
+			p.Holders = nil
+			p.Lack(evidence.Holders, "no time left")
+		}},
+		"whether the API server hears from the kubelet": {"volume_left_mounted", "VolumeLeftMounted", func(p *evidence.Pod) {
+			p.Node.Ready = nil
+			p.Lack(evidence.NodeObject, "forbidden")
+		}},
+		"what the last process of a namespace waits for": {"healthy_namespace_ends_in_rcu", "PIDNamespaceReapWait", func(p *evidence.Pod) {
+			for i := range p.Tasks {
+				if p.Tasks[i].Comm == "worker" {
+					p.Tasks[i].Probe = nil
+				}
+			}
+		}},
+	} {
+		p := fixtureNamed(t, tc.fixture)
+		if tc.lose(p); name == "the phase, without the mounts" {
+			p = p.Later(17 * time.Minute)
+		}
+		d := cause.Diagnose(p)
+		if v, _ := d.Verdict(); v.Cause == tc.cause || !d.NotLookedFor(tc.cause) {
+			t.Errorf("%s: verdict %q, %s looked for", name, v.Cause, tc.cause)
+		}
+	}
+}

@@ -72,6 +72,9 @@ func locate(p *fact.View, table Table) Phase {
 // FinalDelete may be seen before it.
 var afterContainers = []Phase{Volumes, Cleanup, FinalDelete, Finalizers}
 
+// phaseSources are those without which the phase may not be known.
+var phaseSources = []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Mounts}
+
 // mayBeIn reports whether a pod of which the phase is not known may be in one of these.
 func mayBeIn(p *fact.View, phases []Phase) bool {
 	return slices.ContainsFunc(phases, func(at Phase) bool {

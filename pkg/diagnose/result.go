@@ -28,6 +28,9 @@ type Open struct {
 	Timed bool `json:"-"`
 }
 
+// passes reports whether the cause is not there by this reading, though a later one may show it.
+func (o Open) passes() bool { return o.Why == Moves || o.Why == Next }
+
 // A Why is what an Open waits for.
 type Why string
 

@@ -71,8 +71,10 @@ func (s *search) opens(r *Rule, open ...Open) {
 	for _, o := range open {
 		switch {
 		case o.Since.IsZero():
-		case o.Why == Moves || o.Why == Next:
-			s.note(o)
+		case o.passes():
+			if o.Until.After(s.pod.Time) {
+				s.note(o)
+			}
 		default:
 			s.note(o, r.Cause)
 			s.part = append(s.part, r.Doc.Layer)
@@ -146,7 +148,7 @@ func (s *search) elsewhere(r *Rule) {
 		s.unlooked(evidence.Containerd, s.pod.Node.Containerd.Error, r)
 	}
 	if s.d.Phase == PhaseUnknown && mayBeIn(s.pod, r.Phases) {
-		s.lacks(r, r.Sources())
+		s.lacks(r, append(r.Sources(), phaseSources...))
 	}
 }
 

@@ -419,6 +419,19 @@ func TestStopSignals(t *testing.T) {
 			})(p, t)
 			p.Tasks = append(p.Tasks, task(102, 101, "server", evidence.Sleeping, "epoll_wait"))
 		}, "ChildIgnoresForwardedSignal", diagnose.Proved},
+		"dumb-init, of which a child was not read": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.Blocked = "dumb-init", "dumb-init", "rt_sigtimedwait", bitsAll
+			a, b := task(101, 100, "server", evidence.Sleeping, "epoll_wait"), task(118, 100, "chrome", evidence.Sleeping, "epoll_wait")
+			a.Ignored, b.Probe = bitTERM, nil
+			p.Tasks = append(p.Tasks, a, b)
+		}, "", ""},
+		"dumb-init that is gone, of which a child was not read": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.Blocked = "dumb-init", "dumb-init", "rt_sigtimedwait", bitsAll
+			a, b := task(101, 100, "server", evidence.Sleeping, "epoll_wait"), task(118, 100, "chrome", evidence.Sleeping, "epoll_wait")
+			a.Ignored, b.Probe = bitTERM, nil
+			p.Tasks = append(p.Tasks, a, b)
+			gone(p, 137, 2*time.Second)
+		}, "", ""},
 		"dumb-init over a program that ignores TERM and handles QUIT": {func(p *evidence.Pod, t *evidence.Task) {
 			tini(func(c *evidence.Task) { c.Ignored, c.Caught = bitTERM, bitQUIT })(p, t)
 			t.Comm, t.Probe.Exe = "dumb-init", "dumb-init"

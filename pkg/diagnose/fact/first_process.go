@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -120,14 +121,14 @@ var forwarders = map[string]bool{"tini": true, "tini-static": true, "docker-init
 // ForwardsTo returns the process that the first process hands its signals to, nil
 // when it is no such init.
 func (fp FirstProcess) ForwardsTo() *evidence.Task {
-	if !forwarders[fp.Leader.Comm] && (fp.Leader.Probe == nil || !forwarders[fp.Leader.Probe.Exe]) {
+	if !fp.forwards() {
 		return nil
 	}
 	// Orphans of the container become children of its init, too. The program
 	// was there before them.
 	var oldest *evidence.Task
 	for _, c := range fp.Children {
-		if c.Probe == nil || c.Probe.Start == 0 {
+		if ageless(c) {
 			return nil
 		}
 		if oldest == nil || c.Probe.Start < oldest.Probe.Start {
@@ -136,6 +137,18 @@ func (fp FirstProcess) ForwardsTo() *evidence.Task {
 	}
 	return oldest
 }
+
+// ForwardsUnread reports whether the first process is such an init, and which of its children is the program is not known: when one was started
+// was not read.
+func (fp FirstProcess) ForwardsUnread() bool {
+	return fp.forwards() && slices.ContainsFunc(fp.Children, ageless)
+}
+
+func (fp FirstProcess) forwards() bool {
+	return forwarders[fp.Leader.Comm] || fp.Leader.Probe != nil && forwarders[fp.Leader.Probe.Exe]
+}
+
+func ageless(t *evidence.Task) bool { return t.Probe == nil || t.Probe.Start == 0 }
 
 // Runs reports whether the process runs the program file of that name.
 func (fp FirstProcess) Runs(exe string) bool {

@@ -64,7 +64,7 @@ var MirrorPodDeleted = &diagnose.Rule{
 			},
 			{
 				Says: "The API server hears from the kubelet: the Node's condition Ready is not Unknown.",
-				Pod:  diagnose.IfPodLater(kubeletIsHeard, diagnose.Restarting),
+				Pod:  diagnose.IfPodLater(kubeletIsHeard, diagnose.Restarting), From: []evidence.Source{evidence.NodeObject},
 			},
 			{Says: "The kubelet was started a minute ago or earlier.", Pod: kubeletHasSettled, From: []evidence.Source{evidence.Kubelet}},
 			{

@@ -146,6 +146,12 @@ func memberStands(p *fact.View, k kept) diagnose.Holding {
 
 // isNotInRCU answers whether no thread of a process waits for RCU, as the last one of a mount namespace does at its end, or has done so for long.
 func isNotInRCU(p *fact.View, k kept) diagnose.Holding {
+	unread := func(t *evidence.Task) bool {
+		return t.PID == k.member.PID && t.Probe == nil && t.State != evidence.Zombie && !diagnose.Still(p, t, fact.SlowRCU).Yes()
+	}
+	if slices.ContainsFunc(threads(p), unread) {
+		return diagnose.NotRead(evidence.Suspects)
+	}
 	return allStand(p, k, fact.SlowRCU, fact.WaitsForRCU)
 }
 

@@ -158,7 +158,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 func awaitsLoop[T any]() []diagnose.Fact[T] {
 	return []diagnose.Fact[T]{
 		{Says: "The pod is no static pod, which runs whatever happens to its object.", Pod: diagnose.IfPod(notStatic)},
-		{Says: "The pod is 45 seconds past its deadline.", Pod: diagnose.IfPod(lateForLoop)},
+		{Says: "The pod is 45 seconds past its deadline.", Pod: lateForLoop},
 		{
 			Says: "Its containers run as if it had not been deleted, though containerd and the shim respond. " +
 				"Or nothing of it is on the node, and the kubelet has written nothing about it.",
@@ -190,8 +190,10 @@ func blockedThreads(p *fact.View) []*evidence.Task {
 	return out
 }
 
-// lateForLoop is a plain yes or no: before that, every pod that is late would be said to wait for the loop.
-func lateForLoop(p *fact.View) bool { return p.Overdue() >= stalls }
+// lateForLoop leaves nothing open before that: else every pod that is late would be said to wait for the loop.
+func lateForLoop(p *fact.View) diagnose.Holding {
+	return diagnose.Lasted(p, p.Deadline, stalls, diagnose.Moves).Unawaited(p)
+}
 
 func untouchedOrNotBegun(p *fact.View) bool { return p.Delivery.NoStopSeen || notBegun(p) }
 
@@ -253,10 +255,14 @@ func tellNotSeen(p *fact.View) diagnose.Finding {
 // loopFails answers whether the kubelet says that its loop hangs: it may, as long as its health check need not fail yet, or cannot be read.
 func loopFails(p *fact.View) diagnose.Holding {
 	k := &p.Node.Kubelet
-	if k.LoopStalls() || k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold {
+	told := p.DeletionRequested.Add(loopTold)
+	switch {
+	case k.LoopStalls() || k.Health != "" && !p.Time.Before(told):
 		return diagnose.Is(k.LoopStalls())
+	case k.Health == "":
+		return diagnose.NotRead(evidence.Kubelet) // without a time: it may never be readable
 	}
-	return diagnose.NotRead(evidence.Kubelet) // without a time: it may never be readable
+	return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow)).KnownAt(told)
 }
 
 func failsForLong(p *fact.View) diagnose.Holding {
@@ -287,10 +293,14 @@ func nodeReady(p *fact.View) diagnose.Holding {
 }
 
 func readyForLong(p *fact.View) diagnose.Holding {
-	if r := p.Node.Ready; r != nil && !r.Transition.IsZero() {
-		return diagnose.LastedOnNode(p, r.Transition, fact.Restart, diagnose.Slow)
+	r := p.Node.Ready
+	switch {
+	case r == nil:
+		return diagnose.NotRead(evidence.NodeObject)
+	case r.Transition.IsZero():
+		return diagnose.Is(true)
 	}
-	return diagnose.Is(true)
+	return diagnose.LastedOnNode(p, r.Transition, fact.Restart, diagnose.Slow)
 }
 
 // noneSeenToHang answers whether no thread of the kubelet hangs on what the loop may wait for. That is anything but an umount, or the volume of a pod

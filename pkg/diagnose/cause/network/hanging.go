@@ -48,6 +48,9 @@ var suspects = []evidence.Source{evidence.Suspects}
 
 // hasRunFor answers whether a plugin has not returned for that long. One that has just been started is not waited for: each try starts another.
 func hasRunFor(p *fact.View, plugin *evidence.Task, limit time.Duration) diagnose.Holding {
+	if plugin.Started().IsZero() {
+		return diagnose.NotRead(evidence.Suspects)
+	}
 	if age := p.Time.Sub(plugin.Started()); age < min(limit, fact.SlowDevice) {
 		return diagnose.NotYet(diagnose.Seen(p, diagnose.Slow)).KnownAt(plugin.Started().Add(limit))
 	}

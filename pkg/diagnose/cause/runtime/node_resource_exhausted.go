@@ -435,7 +435,7 @@ func stopOf(_ *fact.View, l lack) *fact.SandboxFailure { return l.stop }
 
 func isOfLate(p *fact.View, l lack) bool { return ofLate(p, l.stop) }
 
-func lackedAtLast(p *fact.View, l lack) bool { return l.stop.Last.After(l.Since) }
+func lackedAtLast(_ *fact.View, l lack) bool { return l.stop.Last.After(l.Since) }
 
 func failsToSignal(_ *fact.View, l lack) bool { return strings.Contains(l.stop.Error, afterKill) }
 

@@ -530,7 +530,7 @@ func isTriedAgain(p *fact.View, c command) bool {
 
 func didNotRun(_ *fact.View, c command) bool { return c.thread.State != evidence.Runnable }
 
-func didNotMove(p *fact.View, c command) bool {
+func didNotMove(_ *fact.View, c command) bool {
 	return c.tries.Seen.Sub(c.thread.UnchangedSince) >= fact.LeastStill
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // The variants of ChildIgnoresForwardedSignal besides ignoring it.
@@ -99,7 +100,7 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 // forwarded are the facts by which a small init hands the stop signal to the program that it runs.
 var forwarded = slices.Concat(heard, facts{
 	{Says: "The first process is tini, docker-init, dumb-init or catatonit, and has a child. Its oldest child is the program.",
-		Is: diagnose.If(isInit), From: ofSuspects},
+		Is: isInit, From: ofSuspects},
 	{Says: "The init takes the signal: it sleeps in sigwait, or has a handler (SigCgt).", Is: shows(fact.Caught), From: ofSuspects},
 }, ofChild(facts{
 	{Says: "Two readings, three seconds or more apart, show that the program does the same with signals.", Is: settled, From: ofSuspects},
@@ -112,8 +113,8 @@ func ofChild(of facts) facts {
 		if is := out[i].Is; is != nil {
 			out[i].From = ofSuspects // which program that is
 			out[i].Is = func(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
-				if fp.ForwardsTo() == nil {
-					return diagnose.Is(false)
+				if h := isInit(p, fp); !h.Yes() {
+					return h
 				}
 				return is(p, asked(p, fp))
 			}
@@ -122,7 +123,12 @@ func ofChild(of facts) facts {
 	return out
 }
 
-func isInit(_ *fact.View, fp fact.FirstProcess) bool { return fp.ForwardsTo() != nil }
+func isInit(_ *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if fp.ForwardsUnread() {
+		return diagnose.NotRead(evidence.Suspects)
+	}
+	return diagnose.Is(fp.ForwardsTo() != nil)
+}
 
 func heardNowhereBelow(p *fact.View, fp fact.FirstProcess) bool {
 	return !fact.HeardBelow(p, asked(p, fp).Leader, fp.Container.StopSignal)

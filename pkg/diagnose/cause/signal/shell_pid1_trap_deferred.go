@@ -5,6 +5,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // ShellPID1TrapDeferred is a shell as first process whose trap waits for the
@@ -57,8 +58,8 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 var deferring = facts{
 	{Says: "The process is a shell.", Is: diagnose.If(isShell), From: ofSuspects},
 	{Says: "The stop signal is in its SigCgt.", Is: shows(fact.Caught), From: ofSuspects},
-	{Says: "It sleeps in wait4.", Is: diagnose.If(sleepsInWait4), From: ofSuspects},
-	{Says: "It has started no child since the deletion: such a child may be the trap at work.", Is: diagnose.If(startedNone), From: ofSuspects},
+	{Says: "It sleeps in wait4.", Is: sleepsInWait4, From: ofSuspects},
+	{Says: "It has started no child since the deletion: such a child may be the trap at work.", Is: startedNone, From: ofSuspects},
 	{Says: "It has a child in its own process group that does not ignore SIGINT (SigIgn). A child in the background is started with SIGINT ignored.",
 		Is: diagnose.If(hasForeground), From: ofSuspects},
 	{Says: "dash and busybox wait for the background in another system call. bash uses wait4 for both: under bash, the next two items must hold too."},
@@ -72,9 +73,19 @@ var deferring = facts{
 		"Otherwise the shell may be in a loop, and run its trap soon.", Is: outlasts, From: ofSuspects},
 }
 
-func sleepsInWait4(_ *fact.View, fp fact.FirstProcess) bool { return fp.SleepsInWait4() }
+func sleepsInWait4(_ *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if sh := fp.Leader.Probe; sh == nil || sh.Syscall == "" {
+		return diagnose.NotRead(evidence.Suspects)
+	}
+	return diagnose.Is(fp.SleepsInWait4())
+}
 
-func startedNone(p *fact.View, fp fact.FirstProcess) bool { return !fp.MayHaveStarted(p) }
+func startedNone(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+	if slices.ContainsFunc(fp.Children, func(t *evidence.Task) bool { return t.Started().IsZero() }) {
+		return diagnose.NotRead(evidence.Suspects)
+	}
+	return diagnose.Is(!fp.MayHaveStarted(p))
+}
 
 func hasForeground(_ *fact.View, fp fact.FirstProcess) bool {
 	child, _ := fp.InFront()

@@ -53,6 +53,9 @@ func handlersKnown(p *fact.View, fp fact.FirstProcess) bool {
 // ofBoth makes a fact about the first process, and about the program that was asked to exit.
 func ofBoth(is func(fact.FirstProcess) bool) func(*fact.View, fact.FirstProcess) diagnose.Holding {
 	return func(p *fact.View, fp fact.FirstProcess) diagnose.Holding {
+		if fp.ForwardsUnread() {
+			return diagnose.NotRead(evidence.Suspects)
+		}
 		program := asked(p, fp)
 		return diagnose.Is(is(fp) && (is(program) || program.HadHandler(fp.Container.StopSignal)))
 	}

@@ -61,7 +61,8 @@ var VolumeLeftMounted = &diagnose.Rule{
 			{Says: "All containers of the pod have ended.", Pod: diagnose.IfPod(containersEnded)},
 		}, givenUpVolume, []diagnose.Fact[*evidence.Volume]{
 			{Says: "A kubelet that still tries does so every two minutes, and a call without a response ends after two."},
-			{Says: "Nothing is found that keeps the volume in use (VolumeUnmountBusy).", Is: diagnose.If(notToldBusy)},
+			{Says: "Nothing is found that keeps the volume in use (VolumeUnmountBusy).", Is: diagnose.If(notToldBusy),
+				From: []evidence.Source{evidence.Mounts, evidence.Holders}},
 			{Says: "Inferred: the kubelet does not count which volume a call was about."},
 		}),
 		Tell: diagnose.Each(tellLeftMounted),
@@ -92,7 +93,7 @@ var untriedVolume = []diagnose.Fact[*evidence.Volume]{
 	{Says: "The kubelet has started a container of the pod itself, and has not been restarted since.", Pod: diagnose.IfPod(mountedAll),
 		From: []evidence.Source{evidence.Kubelet}},
 	{Says: "The kubelet is healthy.", Pod: diagnose.IfPod(kubeletHealthy), From: []evidence.Source{evidence.Kubelet}},
-	{Says: "The API server hears from it.", Pod: diagnose.IfPod(kubeletHeard)},
+	{Says: "The API server hears from it.", Pod: diagnose.IfPod(kubeletHeard), From: []evidence.Source{evidence.NodeObject}},
 	{Says: "No thread of the kubelet hangs, except at another pod's volume.", Pod: diagnose.IfPod(kubeletMoves),
 		From: []evidence.Source{evidence.Kubelet}},
 	{Says: "No program hangs while it unmounts a volume of the pod.", Pod: diagnose.IfPod(unmountersMove)},
@@ -262,9 +263,9 @@ func untriedForLong(p *fact.View) diagnose.Holding {
 	return h
 }
 
-// notToldBusy reports whether VolumeUnmountBusy does not report a volume, as far as could be looked.
+// notToldBusy reports whether VolumeUnmountBusy does not report a volume.
 func notToldBusy(p *fact.View, v *evidence.Volume) bool {
-	return fact.Missing(p, evidence.Holders) || !slices.ContainsFunc(keptBusy(p),
+	return !slices.ContainsFunc(keptBusy(p),
 		func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, v.Name) })
 }
 
