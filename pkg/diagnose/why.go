@@ -13,7 +13,7 @@ import (
 // Asked is what a rule makes of a reading: why its cause is found, or why not.
 type Asked struct {
 	Cause string `json:"cause"`
-	// Early is why the cause is not looked for in this reading, or is looked for and not told; "" where neither is so.
+	// Early is why the cause is not looked for in this reading, or is found and not told; "" where neither is so.
 	Early string `json:"early,omitempty"`
 	// Candidates are at most 20 of what the rule looks at.
 	Candidates []Candidate `json:"candidates,omitempty"`
@@ -31,7 +31,8 @@ type Candidate struct {
 	// Answers are those of the facts in their order. After one that is no, none is asked.
 	Answers []FactAnswer `json:"answers"`
 
-	waits bool // of a way that only waits
+	waits bool   // of a way that only waits
+	alone string // the line of By.Alone, if there are others that meet all conditions
 }
 
 // A FactAnswer is that of one fact.
@@ -43,6 +44,8 @@ type FactAnswer struct {
 	Until time.Time `json:"until,omitzero"`
 	// Source is the one that could not be read, "" where that is not known.
 	Source evidence.Source `json:"source,omitempty"`
+
+	passes bool // it is not yet so, and refutes the cause for now (Moves, Next)
 }
 
 // The answers, as they are printed.
@@ -55,17 +58,31 @@ const (
 
 // Ask asks each rule of a table about a pod. Those that have nothing to look at are left out.
 func (t Table) Ask(pod *evidence.Pod) (out []Asked) {
-	p := fact.See(pod)
+	p, d := fact.See(pod), Run(pod, t)
 	for _, row := range t {
-		if a := t.ask(p, row.Rule); len(a.Candidates) > 0 {
+		if a := t.ask(p, row.Rule, &d); len(a.Candidates) > 0 {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func (t Table) ask(p *fact.View, r *Rule) Asked {
-	return Asked{Cause: r.Cause, Early: t.early(p, r), Candidates: r.By.explain(p)}
+func (t Table) ask(p *fact.View, r *Rule, d *Diagnosis) Asked {
+	a := Asked{Cause: r.Cause, Early: t.early(p, r), Candidates: r.By.explain(p)}
+	if a.Early == "" {
+		a.Early = heldBack(r, d)
+	}
+	return a
+}
+
+// heldBack returns why a cause that is found is not told, "" where nothing holds it back.
+func heldBack(r *Rule, d *Diagnosis) string {
+	for _, o := range d.Open {
+		if o.Why == HeldBack && slices.Contains(o.Causes, r.Cause) {
+			return fmt.Sprintf("It is not told in this reading: it may come from %s, which is not ruled out.", o.By)
+		}
+	}
+	return ""
 }
 
 // early returns why a cause is not looked for in a reading, or not told.
@@ -90,11 +107,11 @@ func names(phases []Phase) string {
 
 // AskedPage writes what a rule of the table makes of a pod, in Markdown.
 func (t Table) AskedPage(r *Rule, pod *evidence.Pod) string {
-	p := fact.See(pod)
+	p, d := fact.See(pod), Run(pod, t)
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Why %s, or why not\n\nAbout pod %s/%s, by the reading of %s.\n",
-		r.Cause, p.Namespace, p.Name, p.Time.UTC().Format(time.DateTime+" UTC"))
-	a := t.ask(p, r)
+	fmt.Fprintf(&b, "# Why %s, or why not\n\nAbout pod %.253q of namespace %.63q, by the reading of %s.\n",
+		r.Cause, p.Name, p.Namespace, p.Time.UTC().Format(time.DateTime+" UTC"))
+	a := t.ask(p, r, &d)
 	if a.Early != "" {
 		fmt.Fprintf(&b, "\n%s\n", a.Early)
 	}
@@ -106,7 +123,7 @@ func (t Table) AskedPage(r *Rule, pod *evidence.Pod) string {
 		for _, f := range c.Answers {
 			fmt.Fprintf(&b, "- %s: %s\n", f.when(), f.Says)
 		}
-		fmt.Fprintf(&b, "\n%s\n", c.verdict())
+		fmt.Fprintf(&b, "\n%s\n", c.verdict(a.Early))
 	}
 	if len(a.Candidates) == mostCandidates {
 		fmt.Fprintf(&b, "\nOnly the first %d are shown.\n", mostCandidates)
@@ -125,24 +142,35 @@ func (c *Candidate) title() string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// verdict says what follows from the answers.
-func (c *Candidate) verdict() string {
-	open := false
+// verdict says what follows from the answers. early is that of Asked.
+func (c *Candidate) verdict(early string) string {
+	open, passes := false, false
 	for _, f := range c.Answers {
 		switch f.Is {
 		case AnswerNo:
 			return "So it is not the cause. The conditions after that are not checked."
 		case AnswerNotYet, AnswerNotRead:
-			open = true
+			open, passes = true, passes || f.passes
 		}
 	}
 	switch {
+	case passes:
+		return "So it is not the cause by this reading. A later one may show it."
 	case open:
 		return "So it is open: neither the cause nor ruled out."
 	case c.waits:
 		return "So nothing is waited for."
+	case c.alone != "":
+		return "So all conditions are met, and it is not told. " + c.alone
+	case early != "":
+		return "So all conditions are met, and it is not told, for the reason above."
 	}
 	return "So it is found."
+}
+
+// met reports whether all answers are yes.
+func (c *Candidate) met() bool {
+	return !slices.ContainsFunc(c.Answers, func(f FactAnswer) bool { return f.Is != AnswerYes })
 }
 
 // when is the answer, with the time or the source that is missing.
@@ -174,7 +202,10 @@ func (b By[T]) explain(p *fact.View) []Candidate {
 				continue
 			}
 			h := f.ask(p, t)
-			a := FactAnswer{Is: [...]string{notRead: AnswerNotRead, no: AnswerNo, yes: AnswerYes, notYet: AnswerNotYet}[h.answer], Says: f.Says, Source: h.source}
+			a := FactAnswer{
+				Is: [...]string{notRead: AnswerNotRead, no: AnswerNo, yes: AnswerYes, notYet: AnswerNotYet}[h.answer], Says: f.Says, Source: h.source,
+				passes: h.answer == notYet && h.open.passes(),
+			}
 			if until := fact.Latest(h.open.Until, h.known); h.answer == notYet && until.After(p.Time) {
 				a.Until = until
 			}
@@ -184,7 +215,21 @@ func (b By[T]) explain(p *fact.View) []Candidate {
 		}
 		out = append(out, c)
 	}
+	if b.Alone != "" && countMet(out) > 1 {
+		for i := range out {
+			out[i].alone = b.Alone
+		}
+	}
 	return out
+}
+
+func countMet(candidates []Candidate) (n int) {
+	for i := range candidates {
+		if candidates[i].met() {
+			n++
+		}
+	}
+	return n
 }
 
 func (w Ways) explain(p *fact.View) (out []Candidate) {

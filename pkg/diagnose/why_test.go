@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -21,7 +22,14 @@ func captured(t *testing.T, p *evidence.Pod) io.Reader {
 
 // A capture is asked why a cause is found, or why not: each condition has its answer.
 func TestExplainFor(t *testing.T) {
-	twin := fixtureNamed(t, "healthy_cni_del_slow")
+	twin, twice, early := fixtureNamed(t, "healthy_cni_del_slow"), fixtureNamed(t, "exec_holds_init_exit"), fixtureNamed(t, "kubelet_sync_loop_stalled")
+	early.Deadline = early.Time.Add(-30 * time.Second)
+	for _, c := range twice.Containers {
+		if c.Kind == evidence.App {
+			c.Name = "second"
+			twice.Containers = append(twice.Containers, c)
+		}
+	}
 	for name, tc := range map[string]struct {
 		cause string
 		pod   *evidence.Pod
@@ -33,6 +41,14 @@ func TestExplainFor(t *testing.T) {
 			"- no: metadata.finalizers is not empty", "So it is not the cause."}},
 		"nothing":  {"ZombieHeldByTracer", twin, []string{"Nothing in this reading can be the cause."}},
 		"not read": {"CNIDelHanging", without(twin, evidence.Plugins), []string{"- not read (plugins): "}},
+		"held back": {"ExitEventLost", fixtureNamed(t, "node_resource_exhausted_space"), []string{
+			"It is not told in this reading: it may come from NodeResourceExhausted, which is not ruled out.",
+			"So all conditions are met, and it is not told, for the reason above.",
+		}},
+		"not the only one": {"ExecHoldsInitExit", twice, []string{"So all conditions are met, and it is not told. "}},
+		"too early": {"KubeletSyncLoopStalled", early, []string{
+			"- not before 19:01:11 UTC: The pod is 45 seconds past its deadline.", "So it is not the cause by this reading. A later one may show it.",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page, err := cause.ExplainFor(tc.cause, captured(t, tc.pod))
@@ -53,6 +69,8 @@ func TestExplainFor(t *testing.T) {
 		"cut":     {"CNIDelHanging", `{"namespace": "shop", "na`, "no whole capture"},
 		"other":   {"CNIDelHanging", `{"kind": "Pod"}`, `another version of nodeagent, or is none: json: unknown field "kind"`},
 		"empty":   {"CNIDelHanging", `{}`, "has no pod"},
+		"two":     {"CNIDelHanging", `{"uid": "u", "time": "2026-11-20T12:00:00Z"} {}`, "more in the file than one capture"},
+		"family":  {"fuse", "{}", "it is a family"},
 		"large":   {"CNIDelHanging", `{"namespace": "` + strings.Repeat("x", 64<<20), "64 MiB"},
 	} {
 		if _, err := cause.ExplainFor(tc.cause, strings.NewReader(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -71,6 +89,7 @@ func without(p *evidence.Pod, s evidence.Source) *evidence.Pod {
 // What a pod's programs are called cannot forge an answer.
 func TestExplainForQuotesNames(t *testing.T) {
 	p := fixtureNamed(t, "cni_del_hanging")
+	p.Name = "a\n- yes: x"
 	for i := range p.Plugins {
 		p.Plugins[i].Comm = "a\n\n- yes: x"
 	}

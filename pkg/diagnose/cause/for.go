@@ -25,6 +25,10 @@ func ExplainFor(name string, capture io.Reader) (page string, err error) {
 			return table.AskedPage(r, p), nil
 		}
 	}
+	if _, ok := Explain(name); ok {
+		return "", fmt.Errorf("an agent looks for causes, and %q is none of these: it is a family of several causes, or only the plugin reports it; "+
+			"explain lists the causes", name)
+	}
 	return "", fmt.Errorf("no cause that an agent looks for is called %q; explain lists the causes", name)
 }
 
@@ -41,6 +45,8 @@ func decode(capture io.Reader) (*evidence.Pod, error) {
 		return nil, fmt.Errorf("the capture is of another version of nodeagent, or is none: %w; use the program that made it", err)
 	case err != nil:
 		return nil, fmt.Errorf("this is no whole capture, which is the JSON that nodeagent capture NAMESPACE/POD prints without --diagnosis: %w", err)
+	case d.More():
+		return nil, fmt.Errorf("there is more in the file than one capture; give each in a file of its own")
 	case p.UID == "" || p.Time.IsZero():
 		return nil, fmt.Errorf("this JSON is no capture: it has no pod; nodeagent capture NAMESPACE/POD prints one")
 	}
