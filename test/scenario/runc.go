@@ -196,7 +196,7 @@ func runcHangsAfterEnd() bed.Scenario {
 id=$(grep -o '[0-9a-f]\{64\}' /proc/$p/cgroup | tail -n 1)
 file=` + runcDirectory + `/$id-kill` + instruct(hang) + "\nsleep 20")
 	s.Says = []string{"the shim waits for runc kill (PID ", "for container main)", "which waits for its child sleep (PID ", "). " +
-		"First: ", // and nothing about a stop signal between
+		"Who: node admin. First: ", // and nothing about a stop signal between
 		"Seen: sleeps in clock_nanosleep (hrtimer_nanosleep)"}
 	return s
 }

@@ -530,7 +530,7 @@ func csiDriverGone() bed.Scenario {
 func csiDriverTerminating() bed.Scenario {
 	const name, suffix = "csi-driver-terminating", "-driver"
 	s := ofCSI(name, "the CSI driver's own pod is deleted and has stopped to serve, and its hook goes on", "", "CSIDriverNotRegistered",
-		"not registered", "the driver's pod NAMESPACE/"+name+suffix+" terminating")
+		"not registered", "the driver's pod NAMESPACE/"+name+suffix+" does not end")
 	s.Break = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		kind := corev1.HostPathDirectory
 		driver := bed.Scenario{
