@@ -55,7 +55,8 @@ func TestRunbookPages(t *testing.T) {
 		t.Errorf("docs/reasons differs from the rules (-rules +docs); go test ./pkg/diagnose -update writes it:\n%s", diff)
 	}
 	for name, page := range want {
-		if placeholder.MatchString(page) {
+		// Events of the test cluster end with a command that has braces of its own.
+		if placeholder.MatchString(strings.ReplaceAll(page, "{.status.conditions[*].message}", "")) {
 			t.Errorf("%s shows a raw placeholder", name)
 		}
 	}
