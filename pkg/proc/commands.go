@@ -105,11 +105,11 @@ func (r *Round) onlyShim(ctx context.Context, p *evidence.Pod, parents []kernfil
 	if r.Prober == nil {
 		return nil, errNoProber
 	}
-	saw, err := r.Prober.Ask(ctx, probe.Shim, r.Proc, &shim.Task, shim.Owner)
+	sandbox, err := r.sandboxOf(ctx, shim)
 	if err != nil {
 		return nil, fmt.Errorf("read cmdline of shim %d: %w", shim.PID, err)
 	}
-	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.Sandbox && c.ID != "" && c.ID == saw.ShimID }) {
+	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.Sandbox && c.ID != "" && c.ID == sandbox }) {
 		return nil, fmt.Errorf("process %d is not the shim of the pod's sandbox", shim.PID)
 	}
 	if shim.Probe == nil {

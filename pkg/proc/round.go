@@ -37,6 +37,7 @@ type Round struct {
 	purse, threads *purse
 
 	byComm *shared[map[string]*[]process]
+	shims  *shims
 	// plugins are the CNI plugins that take down networks and set them up.
 	plugins *shared[plugins]
 	// unanswered are the connections in the kubelet's network over which nothing has come back,
@@ -97,6 +98,7 @@ func (h *Host) Round() *Round {
 		purse:   newPurse(h),
 		threads: newPurse(h),
 		byComm:  newShared[map[string]*[]process](),
+		shims:   newShims(),
 		plugins: newShared[plugins](),
 
 		unanswered: newShared[unanswered](),

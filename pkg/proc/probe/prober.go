@@ -85,6 +85,7 @@ type Prober struct {
 	opening   bool                 // the helper's program is being opened
 
 	hangs, restarts, refused atomic.Int64
+	questions                atomic.Int64
 	spent                    atomic.Int64 // nanoseconds
 }
 
@@ -155,6 +156,9 @@ func (p *Prober) Restarts() int64 { return max(p.restarts.Load()-1, 0) }
 // Refused counts the questions that were not asked because too many helpers
 // could not be ended.
 func (p *Prober) Refused() int64 { return p.refused.Load() }
+
+// Questions counts those that were sent to helpers.
+func (p *Prober) Questions() int64 { return p.questions.Load() }
 
 // Spent returns the CPU time that helpers have taken to answer.
 func (p *Prober) Spent() time.Duration { return time.Duration(p.spent.Load()) }
@@ -554,6 +558,7 @@ func (p *Prober) talk(h *helper, q request) (Seen, error) {
 	defer func() { p.spent.Add(int64(max(h.spent()-before, 0))) }()
 	stop := h.bound(p.life, time.Now().Add(p.Timeout))
 	defer func() { stop() }()
+	p.questions.Add(1)
 	if err := writeFrame(h.in, q); err != nil {
 		return Seen{}, err
 	}
