@@ -156,9 +156,15 @@ lint: $(LINTER) ## linters, vet among them
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
 
-bench: image $(PROGRAMS) cluster-up ## speed and size, as a table: NAME='starve policy' for some parts
+bench: image $(PROGRAMS) cluster-up $(AGAINST:%=bin/against/%) ## speed and size, as a table: NAME='starve policy' for some parts; AGAINST=REVISION compares rounds by turns
 	@$(call need,strace,strace)
-	go run ./test/bench $(NAME)
+	go run ./test/bench $(AGAINST:%=-against $(CURDIR)/bin/against/%) $(NAME)
+
+# The readers of another commit, with the benchmark of this one.
+bin/against/%:
+	rm -rf $@.source && mkdir -p $@.source && git archive $* | tar -x -C $@.source
+	rm -rf $@.source/test/bench && cp -r test/bench $@.source/test/bench
+	cd $@.source && go build -o $(CURDIR)/$@ ./test/bench
 
 build: ## the agent's static binary, bin/nodeagent
 	go build $(if $(TAPE),-tags=grpcnotrace$(COMMA)tape) -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent

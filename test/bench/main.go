@@ -12,6 +12,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -54,6 +55,9 @@ var parts = []part{
 	{"plugin", plugin},
 }
 
+// against is the program of another commit, "" for none.
+var against string
+
 func main() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -65,9 +69,9 @@ func main() {
 				os.Exit(1)
 			}
 			return
-		case "rounds":
-			if err := readRounds(os.Args[2:]); err != nil {
-				fmt.Fprintln(os.Stderr, "bench rounds:", err)
+		case "scene":
+			if err := readScene(os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, "bench scene:", err)
 				os.Exit(1)
 			}
 			return
@@ -79,11 +83,13 @@ func main() {
 			return
 		}
 	}
+	flag.StringVar(&against, "against", "", "this program as another commit has it, whose rounds are measured by turns with ours")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// The first interrupt cleans up and prints what there is; the second ends it.
 	context.AfterFunc(ctx, stop)
-	if err := bench(ctx, os.Args[1:]); err != nil {
+	if err := bench(ctx, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -124,12 +130,13 @@ func bench(ctx context.Context, names []string) error {
 			fmt.Fprintf(w, "%s\t\tcould not be measured, see below\t\n", p.name)
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
 		}
+		// A long run that is interrupted has printed what it has.
+		if err := w.Flush(); err != nil {
+			return err
+		}
 		if ctx.Err() != nil {
 			break
 		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
 	}
 	return errors.Join(errs...)
 }

@@ -1,183 +1,147 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
-
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/nodeagent-io/nodeagent/pkg/proc"
-	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
-// The node of which a round is measured: pods whose containers have ended, long past
-// their deadline, and the mounts of their volumes.
-const (
-	latePods   = 250
-	lateMounts = 5000
-	turns      = 4
+// What is measured of a round: pods that hang on their volumes, beside what a node has more, and pods that live.
+var (
+	lateScene   = scene{Late: 250, Mounts: 5000, Rounds: 15}
+	fewMounts   = lateScene.with(func(s *scene) { s.Mounts = s.Late })
+	neighbours  = lateScene.with(func(s *scene) { s.Neighbours = 250 })
+	someShims   = lateScene.with(func(s *scene) { s.Shims = 110 })
+	manyShims   = lateScene.with(func(s *scene) { s.Shims = 250 })
+	sleepers    = lateScene.with(func(s *scene) { s.Sleepers = 1000 })
+	livingScene = scene{Living: 250, Rounds: 15}
 )
 
-// A roundCost is what the cheapest of some rounds has taken, because other work on the
-// machine only ever adds: CPU time, the helper's part too.
-type roundCost struct {
-	CPU time.Duration
-	// Mounts is how many mounts were found of the pods in one round.
-	Mounts int
+func (s scene) with(change func(*scene)) scene {
+	change(&s)
+	return s
 }
 
-// round measures what a round costs on a node on which many pods hang on their volumes,
-// in namespaces of its own, and counts under strace what it reads of what they share. The
-// cost of the mounts is the difference to the same round with one mount for each pod.
+// turns is how often each scene is played, by turns, so that a busy moment of the machine is one of all of them.
+const turns = 4
+
+// round measures what a round costs.
 func round(ctx context.Context) ([]row, error) {
-	// By turns, so that a busy moment of the machine is one of both.
-	var all, few roundCost
-	for range turns {
-		for mounts, least := range map[int]*roundCost{lateMounts: &all, latePods: &few} {
-			cost, _, err := costOf(ctx, false, mounts)
-			if err != nil {
-				return nil, err
-			}
-			if least.CPU == 0 || cost.CPU < least.CPU {
-				*least = *cost
-			}
-		}
-	}
-	_, text, err := costOf(ctx, true, lateMounts)
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	tables := len(hostTable.FindAllString(text, -1))
-	lists := len(procListed.FindAllString(text, -1))
-	if tables == 0 || lists == 0 {
-		return nil, errors.New("strace shows no mount table and no list of processes: its output is not understood")
-	}
-	mounts := max(0, all.CPU-few.CPU)
-	return []row{
-		{what: fmt.Sprintf("A round of %d late pods, %d mounts: CPU", latePods, all.Mounts), measured: milliseconds(float64(all.CPU))},
-		{what: fmt.Sprintf("  more than with %d mounts", few.Mounts), target: "≤50 ms", measured: milliseconds(float64(mounts)), met: mounts <= 50*time.Millisecond},
-		{what: "  mount tables of the host read", target: "1", measured: strconv.Itoa(tables), met: tables == 1},
-		{what: "  listings of /proc", target: "1", measured: strconv.Itoa(lists), met: lists == 1},
-	}, nil
-}
-
-// The host's mount table is opened, and what the list of all processes ends with.
-var (
-	hostTable  = regexp.MustCompile(`(?m)openat2?\([^"\n]*"(?:/proc/)?1/mountinfo"`)
-	procListed = regexp.MustCompile(`(?m)getdents64\(\d+</proc>, [^\n]*= 0$`)
-)
-
-// costOf has this program make the node and read it: some times, or once under strace.
-func costOf(ctx context.Context, traced bool, mounts int) (*roundCost, string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, "", err
-	}
-	dir, err := os.MkdirTemp("", "bench-*")
-	if err != nil {
-		return nil, "", err
-	}
-	defer os.RemoveAll(dir)
-	times, log := "15", filepath.Join(dir, "strace")
-	read := []string{self, "rounds", dir, strconv.Itoa(mounts)}
-	if traced {
-		times = "1"
-		read = append([]string{"strace", "-f", "-y", "-qq", "-e", "trace=openat,openat2,getdents64", "-o", log}, read...)
-	}
-	// What is mounted there ends with the namespace; its first process is the host's for
-	// the round.
-	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c",
-		`"$@" & wait $!`, "sh"}, append(read, times)...)...)
-	var printed, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &printed, &errs
-	if err := cmd.Run(); err != nil {
-		return nil, "", fmt.Errorf("rounds: %w\n%s", err, indent(errs.String()))
-	}
-	var cost roundCost
-	if err := json.Unmarshal(printed.Bytes(), &cost); err != nil {
-		return nil, "", fmt.Errorf("what the rounds cost: %w", err)
-	}
-	if !traced {
-		return &cost, "", nil
-	}
-	text, err := os.ReadFile(log)
-	return &cost, string(text), err
-}
-
-// readRounds mounts what pods have and reads all of them, and prints what that has cost.
-// It is in a mount namespace and a PID namespace of its own.
-func readRounds(args []string) error {
-	if len(args) != 3 {
-		return errors.New("give a directory, and how many mounts and rounds")
-	}
-	mounts, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
-	times, err := strconv.Atoi(args[2])
-	if err != nil {
-		return err
-	}
-	kubelet := filepath.Join(args[0], "kubelet")
-	for i := range mounts {
-		dir := filepath.Join(kubelet, "pods", lateUID(i%latePods), "volumes", "kubernetes.io~nfs", fmt.Sprintf("vol-%d", i))
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", dir, err)
-		}
-	}
-	h := &proc.Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup", KubeletDir: kubelet, Prober: new(probe.Prober)}
-	defer h.Prober.Close()
-	var cost roundCost
-	for range times {
-		before, err := used()
-		if err != nil {
-			return err
-		}
-		before += h.Prober.Spent()
-		cost.Mounts = 0
-		r := h.Round()
-		for i := range latePods {
-			p := &evidence.Pod{
-				Time: time.Now(), UID: lateUID(i), RuntimeUID: lateUID(i), Phase: "Failed", Deadline: time.Now().Add(-time.Minute),
-				Containers: []evidence.Container{
-					{Name: "main", Kind: evidence.App, ID: strings.Repeat("ab", 32), State: evidence.StateExited},
-					{Kind: evidence.Sandbox, ID: strings.Repeat("cd", 32), State: evidence.StateExited},
-				},
+	scenes := []scene{lateScene, fewMounts, neighbours, someShims, manyShims, sleepers, livingScene}
+	ours, theirs := make([]costs, len(scenes)), make([]costs, len(scenes))
+	for range turns {
+		for i, s := range scenes {
+			c, err := play(ctx, s, self)
+			if err != nil {
+				return nil, err
 			}
-			r.ReadPod(context.Background(), p)
-			cost.Mounts += len(p.Mounts)
+			ours[i].add(c)
+			if against == "" {
+				continue
+			}
+			if c, err = play(ctx, s, against); err != nil {
+				return nil, fmt.Errorf("the program to compare with: %w", err)
+			}
+			theirs[i].add(c)
 		}
-		after, err := used()
+	}
+	late, living := &ours[0], &ours[6]
+	beside := func(what, target string, i int, most float64) row {
+		ratio := float64(ours[i].median()) / float64(late.median())
+		return row{what: "  beside " + what, target: target, measured: fmt.Sprintf("%s; %.2fx", &ours[i], ratio), met: ratio <= most}
+	}
+	each := float64(ours[5].median()-late.median()) / float64(sleepers.Sleepers)
+	mounts := late.median() - ours[1].median()
+	rows := []row{
+		{what: fmt.Sprintf("A round of %d late pods, %d mounts: CPU, median", lateScene.Late, late.Mounts), target: "≤75 ms", measured: late.String(), met: late.median().Milliseconds() <= 75},
+		{what: fmt.Sprintf("  more than with %d mounts", ours[1].Mounts), target: "≤50 ms", measured: milliseconds(float64(mounts)), met: mounts.Milliseconds() <= 50},
+		beside("250 other pods", "≤1.1x", 2, 1.1),
+		beside("110 shims", "≤1.2x", 3, 1.2),
+		beside("250 shims", "≤1.3x", 4, 1.3),
+		{what: "  beside 1,000 sleeping processes, for each", target: "≤0.1 ms", measured: milliseconds(each), met: each <= 1e5},
+		{what: "A round of 250 living pods: CPU, median", target: "≤300 ms", measured: living.String(), met: living.median().Milliseconds() <= 300},
+	}
+	for _, of := range []struct {
+		what string
+		c    *costs
+		most int64
+	}{{"late", late, 60_000}, {"living", living, 150_000}} {
+		rows = append(rows, row{what: "Allocations of a round of 250 " + of.what + " pods", target: fmt.Sprintf("≤%d", of.most),
+			measured: strconv.FormatInt(of.c.Allocations, 10), met: of.c.Allocations <= of.most},
+			row{what: "  questions to the helper", measured: strconv.FormatInt(of.c.Questions, 10)})
+	}
+	for i, what := range []string{"late pods", "  fewer mounts", "  other pods", "  110 shims", "  250 shims", "  1,000 sleepers", "living pods"} {
+		if against != "" {
+			rows = append(rows, row{what: "Against the other commit: " + what, measured: fmt.Sprintf("%.2fx of %s; allocations %d of %d",
+				float64(ours[i].median())/float64(theirs[i].median()), &theirs[i], ours[i].Allocations, theirs[i].Allocations)})
+		}
+	}
+	counted, err := countRounds(ctx, self)
+	return append(rows, counted...), err
+}
+
+// countRounds counts under strace what the first round and the next one open.
+func countRounds(ctx context.Context, self string) ([]row, error) {
+	var rows []row
+	for _, of := range []struct {
+		what string
+		s    scene
+	}{{"late", lateScene}, {"living", livingScene}} {
+		dir, err := os.MkdirTemp("", "bench-*")
 		if err != nil {
-			return err
+			return rows, err
 		}
-		if took := after + h.Prober.Spent() - before; cost.CPU == 0 || took < cost.CPU {
-			cost.CPU = took
+		defer os.RemoveAll(dir)
+		log := filepath.Join(dir, "strace")
+		s := of.s.with(func(s *scene) { s.Rounds = 1 })
+		if _, err := play(ctx, s, "strace", "-f", "-y", "-qq", "-e", "trace=openat,openat2,getdents64,readlinkat,readlink", "-o", log, self); err != nil {
+			return rows, err
 		}
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return rows, err
+		}
+		parts := roundMark.Split(string(text), -1)
+		if len(parts) != 4 { // before the first, two, and after them
+			return rows, errors.New("strace does not show where the rounds begin: its output is not understood")
+		}
+		first, next := countOpens(parts[1]), countOpens(parts[2])
+		if first.tables == 0 || first.lists == 0 {
+			return rows, errors.New("strace shows no mount table and no list of processes: its output is not understood")
+		}
+		rows = append(rows,
+			row{what: fmt.Sprintf("Opened by a round of 250 %s pods: files; the next round", of.what), measured: fmt.Sprintf("%d; %d", first.files, next.files)},
+			row{what: "  directories of control groups", measured: fmt.Sprintf("%d; %d", first.groups, next.groups)},
+			row{what: "  mount tables of the host; listings of /proc, in a round", target: "1; 1", measured: fmt.Sprintf("%d; %d", next.tables, next.lists),
+				met: next.tables == 1 && next.lists == 1})
 	}
-	return json.NewEncoder(os.Stdout).Encode(cost)
+	return rows, nil
 }
 
-func lateUID(i int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", i) }
+// openCounts are what one round opens.
+type openCounts struct{ files, groups, tables, lists int }
 
-// used returns the CPU time that this process has taken.
-func used() (time.Duration, error) {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, fmt.Errorf("getrusage: %w", err)
+func countOpens(text string) openCounts {
+	return openCounts{
+		files: strings.Count(text, " openat(") + strings.Count(text, " openat2("), groups: len(groupListed.FindAllString(text, -1)),
+		tables: len(hostTable.FindAllString(text, -1)), lists: len(procListed.FindAllString(text, -1)),
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
+
+// The program looks for a link where a round begins. The host's mount table is opened, a directory of control groups is opened as one, and what the
+// list of all processes ends with.
+var (
+	roundMark   = regexp.MustCompile(`(?m)^.*readlink(?:at)?\([^\n]*"/round/\d+"[^\n]*$`)
+	hostTable   = regexp.MustCompile(`(?m)openat2?\([^"\n]*"(?:/proc/)?1/mountinfo"`)
+	procListed  = regexp.MustCompile(`(?m)getdents64\(\d+</proc>, [^\n]*= 0$`)
+	groupListed = regexp.MustCompile(`(?m)getdents64\(\d+<[^>\n]*/cgroup[^>\n]*>, [^\n]*= 0$`)
+)
