@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
@@ -142,7 +141,7 @@ func (t *tables) besides(s *kernfile.TaskStatus) []*evidence.Task {
 		t.others = make(map[string][]*evidence.Task)
 	}
 	t.others[s.Owner] = nil
-	groups, err := t.tree().Pod(s.Owner, time.Now())
+	groups, err := t.podGroups.Pod(s.Owner)
 	files, failed := kernfile.Open(t.Proc)
 	if err != nil || failed != nil {
 		return nil

@@ -75,7 +75,7 @@ var Sources = []evidence.Source{
 // when the context ends.
 func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	uid := cmp.Or(p.RuntimeUID, p.UID)
-	groups, err := r.tree().Pod(uid, p.Time)
+	groups, err := r.podGroups.Pod(uid)
 	if err != nil {
 		p.Lack(evidence.Cgroups, err.Error())
 		p.Lack(evidence.Processes, err.Error())

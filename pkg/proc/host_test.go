@@ -473,7 +473,7 @@ func TestReadPodVanishing(t *testing.T) {
 			_ = c.Process.Signal(syscall.SIGSTOP) // a suspect
 		}
 	}
-	groups, err := h.tree().Pod(pod.uid, time.Now())
+	groups, err := h.tree().Snapshot(time.Now()).Pod(pod.uid)
 	if err != nil {
 		t.Fatal(err)
 	}

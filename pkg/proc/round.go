@@ -7,7 +7,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
@@ -26,8 +28,9 @@ type Round struct {
 	*Host
 	kubelet string // the kubelet's directory, "" while it is not known
 
-	mounts mount.View
-	tasks  atomic.Int64 // that were admitted
+	podGroups *cgroup.Snapshot
+	mounts    mount.View
+	tasks     atomic.Int64 // that were admitted
 	// connected counts the pods of which the connections were read.
 	connected atomic.Int64
 	// pids returns the processes that /proc lists, in ascending order.
@@ -92,14 +95,15 @@ func (r *Round) admits(tasks int) bool {
 func (h *Host) Round() *Round {
 	dir := h.kubeletDir()
 	return &Round{
-		Host:    h,
-		kubelet: dir,
-		census:  newShared[census](),
-		purse:   newPurse(h),
-		threads: newPurse(h),
-		byComm:  newShared[map[string]*[]process](),
-		shims:   newShims(),
-		plugins: newShared[plugins](),
+		Host:      h,
+		kubelet:   dir,
+		podGroups: h.tree().Snapshot(time.Now()),
+		census:    newShared[census](),
+		purse:     newPurse(h),
+		threads:   newPurse(h),
+		byComm:    newShared[map[string]*[]process](),
+		shims:     newShims(),
+		plugins:   newShared[plugins](),
 
 		unanswered: newShared[unanswered](),
 		sockets:    newShared[[]uint64](),

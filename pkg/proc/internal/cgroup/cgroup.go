@@ -91,19 +91,8 @@ func hierarchies(root string) ([]hierarchy, error) {
 	return out, nil
 }
 
-// podElement reports whether a path element is a pod's group: pod<UID> of the
-// cgroupfs driver, or any -pod<UID>.slice of the systemd one, which writes _
-// for -. Where containerd uses cgroupfs and the kubelet systemd, the containers
-// are called <pod's slice>:cri-containerd:<id>.
-func podElement(element, uid string) bool {
-	if element == "pod"+uid {
-		return true
-	}
-	slice, _, _ := strings.Cut(element, ":")
-	return strings.HasSuffix(slice, "-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
-}
-
-// podOfElement gives the UID in a path element of either driver.
+// podOfElement gives the UID in a path element that is a pod's group: pod<UID> of the cgroupfs driver, or any -pod<UID>.slice of the systemd one,
+// which writes _ for -. Where containerd uses cgroupfs and the kubelet systemd, the containers are called <pod's slice>:cri-containerd:<id>.
 func podOfElement(element string) (uid string, ok bool) {
 	if u, found := strings.CutPrefix(element, "pod"); found && plausibleUID(u) {
 		return u, true
@@ -208,44 +197,7 @@ func PodOfPath(p string) (uid, container string) {
 	return "", ""
 }
 
-// findPod gives the directories, below the hierarchy, of a pod's groups: one,
-// none when the pod has no group any more, or one for each container where the
-// drivers of kubelet and runtime differ.
-//
-// The groups hang below elements with kubepods in their name, at the top or
-// below a prefix (--cgroup-root, kind). Where these are is remembered, because
-// to find them every group of the host must be listed, and it does not change
-// while a kubelet runs; to know that a pod has none, it is looked up again
-// after a minute.
-func (t *Tree) findPod(c hierarchy, uid string, now time.Time) ([]string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	known := t.kubepods[c.dir]
-	found, err := searchKubepods(c.dir, known.dirs, uid)
-	if err != nil || len(found) > 0 {
-		return found, err
-	}
-	if age := now.Sub(known.found); len(known.dirs) > 0 && age >= 0 && age < searchAgain {
-		return nil, nil
-	}
-	dirs, err := findKubepods(c.dir)
-	if err != nil {
-		return nil, err
-	}
-	if t.kubepods == nil {
-		t.kubepods = make(map[string]kubepods)
-	}
-	t.kubepods[c.dir] = kubepods{dirs: dirs, found: now}
-	return searchKubepods(c.dir, dirs, uid)
-}
-
-// kubepods are the directories of a hierarchy that have an element with
-// kubepods in its name, and when they were looked for.
-type kubepods struct {
-	dirs  []string
-	found time.Time
-}
-
+// findKubepods looks for the directories of a hierarchy that have an element with kubepods in its name.
 func findKubepods(root string) ([]string, error) {
 	var out []string
 	level := []string{""}
@@ -282,84 +234,12 @@ func findKubepods(root string) ([]string, error) {
 	return out, nil
 }
 
-// searchKubepods looks for the pod in the two or three levels kubepods, class
-// of service, pod. A pod of the class Guaranteed has no class element.
-func searchKubepods(root string, dirs []string, uid string) ([]string, error) {
-	var out []string
-	var search func(dir string, depth int) error
-	search = func(dir string, depth int) error {
-		entries, _, err := kernfile.List(filepath.Join(root, dir), maxSearchDirs)
-		if kernfile.Gone(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			name := e.Name()
-			sub := path.Join(dir, name)
-			switch _, pod := podOfElement(name); {
-			case !e.IsDir():
-			case podElement(name, uid):
-				out = append(out, sub)
-			case pod:
-			case depth < 2 && (strings.Contains(name, "kubepods") || depth > 0 && (name == "burstable" || name == "besteffort")):
-				if err := search(sub, depth+1); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	for _, dir := range dirs {
-		if err := search(dir, 0); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
 // A Group is a control group of a pod and the live threads in it.
 type Group struct {
 	evidence.Cgroup
 	TIDs []int
 	// Hidden counts threads without a number in the agent's PID namespace.
 	Hidden int
-}
-
-// Pod reads all groups of a pod. Now tells how old what is remembered is. None and no error means that the pod
-// has none.
-func (t *Tree) Pod(uid string, now time.Time) ([]Group, error) {
-	if uid == "" || strings.ContainsAny(uid, "/\x00") {
-		return nil, fmt.Errorf("the pod's UID %q names no cgroup", uid)
-	}
-	hs, err := hierarchies(t.Root)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range hs {
-		dirs, err := t.findPod(c, uid, now)
-		if err != nil {
-			return nil, err
-		}
-		if len(dirs) == 0 {
-			continue
-		}
-		var out []Group
-		for _, dir := range dirs {
-			w := walk{t: t, c: c, r: kernfile.New(), groups: out}
-			if strings.Contains(path.Base(dir), ":") {
-				w.container = containerOfElement(path.Base(dir))
-			}
-			_, err = w.group(dir, w.container, w.freezerAbove(dir), 0)
-			out = w.groups
-			if err != nil {
-				return out, err
-			}
-		}
-		return out, nil
-	}
-	return nil, nil
 }
 
 // Leaders are the processes of one container of a pod, as its own control group
@@ -378,10 +258,8 @@ type Leaders struct {
 // It is asked of each running pod again and again, so the group in which it found all
 // containers is remembered: to search for it takes longer than to read it.
 func (t *Tree) Leaders(uid string, now time.Time) ([]Leaders, error) {
-	if uid == "" || strings.ContainsAny(uid, "/\x00") {
-		return nil, fmt.Errorf("the pod's UID %q names no cgroup", uid)
-	}
-	hs, err := hierarchies(t.Root)
+	snapshot := t.Snapshot(now)
+	hs, err := snapshot.all()
 	if err != nil {
 		return nil, err
 	}
@@ -389,21 +267,17 @@ func (t *Tree) Leaders(uid string, now time.Time) ([]Leaders, error) {
 		if out := t.leadersAgain(c, uid); len(out) > 0 {
 			return out, nil
 		}
-		dirs, err := t.findPod(c, uid, now)
-		if err != nil {
-			return nil, err
-		}
-		if len(dirs) == 0 {
-			continue
-		}
-		out, err := leaders(c, dirs)
+	}
+	var out []Leaders
+	err = snapshot.find(uid, func(c hierarchy, dirs []string) (err error) {
+		out, err = leaders(c, dirs)
 		// Groups of containers beside the pod's are found by a search only.
 		if len(out) > 0 && len(dirs) == 1 && !strings.Contains(path.Base(dirs[0]), ":") {
 			t.remember(podKey{c.dir, uid}, dirs[0])
 		}
-		return out, err
-	}
-	return nil, nil
+		return err
+	})
+	return out, err
 }
 
 // leadersAgain reads where the pod was found before, and returns nothing when that is
@@ -615,15 +489,6 @@ func (w *walk) readFreezer(dir string, above freezer) freezer {
 		f.by = "/" + dir
 	}
 	return f
-}
-
-// freezerAbove reads the freezers of the groups above.
-func (w *walk) freezerAbove(dir string) freezer {
-	parent := path.Dir(dir)
-	if parent == "." || parent == "/" {
-		return freezer{}
-	}
-	return w.readFreezer(parent, w.freezerAbove(parent))
 }
 
 // controller gives the directory of a controller of version 1, "" when there is
