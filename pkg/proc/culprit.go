@@ -38,6 +38,9 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 	if s.State == evidence.Zombie || s.State == evidence.Runnable || saw.Flags&evidence.PFExiting != 0 && len(saw.Stack) == 0 {
 		return nil
 	}
+	if !e.Fault && len(saw.Paths)+len(saw.Files) == 0 && len(stackTypes(saw)) == 0 {
+		return nil // it works on no file, and waits for no file system: its mounts tell nothing
+	}
 	// A host table that cannot be read is told of as missing Mounts.
 	host, _ := t.mounts.Host()
 	if host != nil && !host.Whole() {
@@ -141,7 +144,7 @@ func (t *tables) besides(s *kernfile.TaskStatus) []*evidence.Task {
 		t.others = make(map[string][]*evidence.Task)
 	}
 	t.others[s.Owner] = nil
-	groups, err := t.podGroups.Pod(s.Owner)
+	groups, err := t.podGroups.Pod(s.Owner, false)
 	files, failed := kernfile.Open(t.Proc)
 	if err != nil || failed != nil {
 		return nil

@@ -60,6 +60,10 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
+// limitsTell is how long after the deadline the limits of a pod's groups are read: they tell why a program was slow to act on its stop signal,
+// which is not asked once SIGKILL has had its time (KillLatency, pkg/diagnose/fact).
+const limitsTell = 10 * time.Second
+
 // Sources are those that ReadPod reads.
 var Sources = []evidence.Source{
 	evidence.Cgroups, evidence.Processes, evidence.Suspects, evidence.Mounts, evidence.Volumes, evidence.Holders,
@@ -75,7 +79,7 @@ var Sources = []evidence.Source{
 // when the context ends.
 func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	uid := cmp.Or(p.RuntimeUID, p.UID)
-	groups, err := r.podGroups.Pod(uid)
+	groups, err := r.podGroups.Pod(uid, p.Overdue() < limitsTell)
 	if err != nil {
 		p.Lack(evidence.Cgroups, err.Error())
 		p.Lack(evidence.Processes, err.Error())

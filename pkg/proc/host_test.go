@@ -473,7 +473,7 @@ func TestReadPodVanishing(t *testing.T) {
 			_ = c.Process.Signal(syscall.SIGSTOP) // a suspect
 		}
 	}
-	groups, err := h.tree().Snapshot(time.Now()).Pod(pod.uid)
+	groups, err := h.tree().Snapshot(time.Now()).Pod(pod.uid, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -723,9 +723,18 @@ func TestReadPodLimits(t *testing.T) {
 			}
 		}
 	}
-	c := pod.read(t, h).Cgroups[0]
-	if c.CPU == nil || c.CPU.Millis != 50 || c.Memory == nil || c.Memory.Max != 64<<20 || c.Memory.High != 0 {
+	read := func(past time.Duration) evidence.Cgroup {
+		p := &evidence.Pod{Time: time.Now(), Deadline: time.Now().Add(-past), RuntimeUID: pod.uid}
+		if h.Round().ReadPod(t.Context(), p); len(p.Cgroups) == 0 {
+			t.Fatalf("no control group; missing %v", p.Missing)
+		}
+		return p.Cgroups[0]
+	}
+	if c := read(limitsTell - 2*time.Second); c.CPU == nil || c.CPU.Millis != 50 || c.Memory == nil || c.Memory.Max != 64<<20 || c.Memory.High != 0 {
 		t.Errorf("CPU %+v, memory %+v", c.CPU, c.Memory)
+	}
+	if c := read(limitsTell + time.Second); c.CPU != nil || c.Memory != nil {
+		t.Errorf("after SIGKILL has had its time: CPU %+v, memory %+v", c.CPU, c.Memory)
 	}
 }
 

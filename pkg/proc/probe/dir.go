@@ -19,11 +19,16 @@ const largestFile = 4 << 20
 // should its number go to another task meanwhile, the kernel answers ESRCH or
 // ENOENT.
 type dir struct {
-	fd  int
-	buf []byte
+	fd   int
+	buf  []byte
+	path []byte // that a link leads to
 	// bytes and links are what has been read by it.
 	bytes, links int
 }
+
+// single are the files that the kernel produces in one piece (proc_single_file_operations, fs/proc/base.c): a read that does not fill the buffer was
+// the last.
+var single = map[string]bool{"limits": true, "stack": true, "stat": true, "status": true, "syscall": true, "wchan": true}
 
 func openDir(name string) (*dir, error) {
 	fd, err := openat(unix.AT_FDCWD, name, unix.O_PATH|unix.O_DIRECTORY)
@@ -75,24 +80,28 @@ func (d *dir) head(name string, most int) ([]byte, error) {
 		case m == 0:
 			return d.buf[:n], nil
 		}
-		n += m
+		if n += m; single[name] && n < len(d.buf) {
+			break
+		}
 	}
 	return d.buf[:n], nil
 }
 
 // link reads a link without following it.
 func (d *dir) link(name string) (string, error) {
-	b := make([]byte, unix.PathMax)
+	if d.path == nil {
+		d.path = make([]byte, unix.PathMax)
+	}
 	d.links++
 	for {
-		n, err := unix.Readlinkat(d.fd, name, b)
+		n, err := unix.Readlinkat(d.fd, name, d.path)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
-		return string(b[:n]), nil
+		return string(d.path[:n]), nil
 	}
 }
 

@@ -357,6 +357,7 @@ type walk struct {
 	container string
 	groups    []Group
 	tasks     int
+	limits    bool // what they do is asked for
 }
 
 // group reads one group and those below it, and says whether a live thread is
@@ -378,7 +379,7 @@ func (w *walk) group(dir, container string, above freezer, depth int) (populated
 	g.Frozen, g.FrozenBy = freezer.frozen, freezer.by
 	// The limits are the pod's and the containers', not those of groups that a
 	// container has made inside.
-	if depth == 0 || depth == 1 && container != w.container {
+	if w.limits && (depth == 0 || depth == 1 && container != w.container) {
 		g.CPU, g.Memory = w.readCPU(dir), w.readMemory(dir)
 	}
 	i := len(w.groups)

@@ -35,12 +35,13 @@ func (t *Tree) Snapshot(now time.Time) *Snapshot {
 	return &Snapshot{t: t, now: now, pods: make(map[string]podDirs), above: make(map[string]freezer)}
 }
 
-// Pod reads all groups of a pod. None and no error means that the pod has none.
-func (s *Snapshot) Pod(uid string) ([]Group, error) {
+// Pod reads all groups of a pod, and what the limits of the pod's and the containers' do if that is asked for. None and no error means that the pod
+// has none.
+func (s *Snapshot) Pod(uid string, limits bool) ([]Group, error) {
 	var out []Group
 	err := s.find(uid, func(c hierarchy, dirs []string) error {
 		for _, dir := range dirs {
-			w := walk{t: s.t, c: c, r: kernfile.New(), groups: out}
+			w := walk{t: s.t, c: c, r: kernfile.New(), groups: out, limits: limits}
 			if strings.Contains(path.Base(dir), ":") {
 				w.container = containerOfElement(path.Base(dir))
 			}

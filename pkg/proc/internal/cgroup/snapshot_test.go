@@ -20,7 +20,7 @@ func TestSnapshot(t *testing.T) {
 	tree, now := &Tree{Root: root}, time.Now()
 	has := func(s *Snapshot, uid string, want int) {
 		t.Helper()
-		if groups, err := s.Pod(uid); err != nil || len(groups) != want {
+		if groups, err := s.Pod(uid, true); err != nil || len(groups) != want {
 			t.Errorf("pod %s: %d groups, %v, want %d", uid, len(groups), err, want)
 		}
 	}

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode"
 	"unsafe"
 
@@ -22,6 +25,9 @@ const (
 	usualFile   = 8 << 10
 	largestFile = 4 << 20
 )
+
+// Opens counts the files and directories of the kernel that were opened, or that could not be: what a round costs.
+var Opens atomic.Int64
 
 // A Reader reads kernel files one after the other into one buffer, with three
 // system calls for each and no allocation: at 5 µs a file those of os.ReadFile
@@ -124,6 +130,7 @@ func (r *Reader) open(flags int) (int, error) {
 	if bytes.IndexByte(r.name, 0) != len(r.name)-1 {
 		return -1, unix.EINVAL
 	}
+	Opens.Add(1)
 	// unix.Openat would copy the name each time.
 	flags |= unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_LARGEFILE
 	for {
@@ -159,26 +166,36 @@ func (r *Reader) ids(out []int) ([]int, error) {
 	}
 }
 
-// parseDirents adds the numbers among the names in entries of a directory, as
-// getdents64(2) gives them: inode, offset, the length of the entry in 16 bits,
-// a type in 8, and a name that ends with a NUL.
+// parseDirents adds the numbers among the names in entries of a directory to a list.
 func parseDirents(b []byte, out []int) []int {
-	const length, name = 16, 19
-	for len(b) > name {
-		size := int(binary.NativeEndian.Uint16(b[length:]))
-		if size <= name || size > len(b) {
-			return out
-		}
-		text := b[name:size]
-		if i := bytes.IndexByte(text, 0); i >= 0 {
-			text = text[:i]
-		}
+	for text := range dirents(b) {
 		if n := Decimal(text); len(text) > 0 && digits(text) {
 			out = append(out, n)
 		}
-		b = b[size:]
 	}
 	return out
+}
+
+// dirents yields the names in entries of a directory and their types, as getdents64(2) gives them: inode, offset, the length of the entry in 16
+// bits, the type in 8, and a name that ends with a NUL.
+func dirents(b []byte) iter.Seq2[[]byte, uint8] {
+	const length, kind, name = 16, 18, 19
+	return func(yield func([]byte, uint8) bool) {
+		for len(b) > name {
+			size := int(binary.NativeEndian.Uint16(b[length:]))
+			if size <= name || size > len(b) {
+				return
+			}
+			text := b[name:size]
+			if i := bytes.IndexByte(text, 0); i >= 0 {
+				text = text[:i]
+			}
+			if !yield(text, b[kind]) {
+				return
+			}
+			b = b[size:]
+		}
+	}
 }
 
 func digits(b []byte) bool {
@@ -202,6 +219,7 @@ func Read(dir string, f File) ([]byte, error) {
 
 // Stream opens a file that is too large to be kept.
 func Stream(dir string, f File) (io.ReadCloser, error) {
+	Opens.Add(1)
 	return os.Open(filepath.Join(dir, f.name))
 }
 
@@ -211,22 +229,60 @@ func Exists(dir string, f File) bool {
 	return err == nil
 }
 
-// List returns what is in a directory of control groups or of FUSE connections, at
-// most limit of them. Truncated says that there were more.
-func List(name string, limit int) (entries []os.DirEntry, truncated bool, err error) {
-	d, err := os.Open(name)
+// An Entry is a name in a directory.
+type Entry struct {
+	name string
+	kind uint8 // DT_DIR and others (getdents64(2))
+}
+
+// Name is the entry's own, without the directory.
+func (e Entry) Name() string { return e.name }
+
+// IsDir reports whether it is a directory. A link to one is none.
+func (e Entry) IsDir() bool { return e.kind == unix.DT_DIR }
+
+// buffers are those for listings.
+var buffers = sync.Pool{New: func() any { return new([usualFile]byte) }}
+
+// List returns what is in a directory of control groups, of block devices or of FUSE connections, at most limit of them, in the order of the
+// directory. Truncated says that there were more.
+func List(name string, limit int) (entries []Entry, truncated bool, err error) {
+	Opens.Add(1)
+	fd, err := open(name)
 	if err != nil {
-		return nil, false, err
+		return nil, false, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	defer d.Close()
-	entries, err = d.ReadDir(limit + 1)
-	if errors.Is(err, io.EOF) {
-		err = nil
+	defer unix.Close(fd)
+	buf := buffers.Get().(*[usualFile]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := unix.Getdents(fd, buf[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return entries, false, &os.PathError{Op: "list", Path: name, Err: err}
+		}
+		if n <= 0 {
+			return entries, false, nil
+		}
+		for text, kind := range dirents(buf[:n]) {
+			if string(text) == "." || string(text) == ".." {
+				continue
+			}
+			if len(entries) == limit {
+				return entries, true, nil
+			}
+			entries = append(entries, Entry{string(text), kind})
+		}
 	}
-	if len(entries) > limit {
-		return entries[:limit], true, err
+}
+
+func open(directory string) (fd int, err error) {
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		fd, err = unix.Open(directory, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
-	return entries, false, err
+	return fd, err
 }
 
 // Named returns the last name of what a link of sysfs leads to, as in loop7 for 7:112 in

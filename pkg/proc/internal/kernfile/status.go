@@ -32,6 +32,14 @@ func (r *Reader) TaskStatus(tid int) (TaskStatus, error) {
 	return s, err
 }
 
+// asked has the first letters of the lines that are asked for: a file has some fifty others.
+var asked = func() (first [256]bool) {
+	for _, c := range "NSTPVKCvn" {
+		first[c] = true
+	}
+	return first
+}()
+
 var errStatus = errors.New("a status file without State and Pid")
 
 // ParseStatus parses a status file. Comm is kept as this file shows it, with
@@ -47,6 +55,9 @@ func ParseStatus(b []byte) (TaskStatus, error) {
 			line, b = b[:i], b[i+1:]
 		} else {
 			b = nil
+		}
+		if len(line) < 2 || !asked[line[0]] {
+			continue
 		}
 		colon := bytes.IndexByte(line, ':')
 		if colon < 0 {

@@ -2,7 +2,6 @@ package mount
 
 import (
 	"bytes"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -141,7 +140,7 @@ func (v *View) mappedOn(host *Table, dir string) []evidence.Mapped {
 	return out
 }
 
-func byName(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
+func byName(a, b kernfile.Entry) int { return strings.Compare(a.Name(), b.Name()) }
 
 // among reports whether a device is among some.
 func among(all []evidence.Mapped, d *evidence.Mapped) bool {

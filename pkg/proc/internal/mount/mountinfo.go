@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -70,6 +71,9 @@ func ReadTable(dir string) (*Table, error) {
 	return Parse(f)
 }
 
+// readers are those of Parse: a table is read for many a task of a round.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
+
 // Parse reads a mountinfo file. A line that is not understood is counted and takes
 // no other with it. Lines may be long: an overlay of many layers has one that is
 // longer than a bufio.Scanner takes, and a pod that mounts for the node
@@ -77,7 +81,12 @@ func ReadTable(dir string) (*Table, error) {
 func Parse(r io.Reader) (*Table, error) {
 	var t Table
 	var text []byte // that is kept of a line
-	in := bufio.NewReaderSize(r, 64<<10)
+	in := readers.Get().(*bufio.Reader)
+	in.Reset(r)
+	defer func() {
+		in.Reset(nil) // it keeps no file
+		readers.Put(in)
+	}()
 	var begun []byte // a line that the buffer does not hold
 	skipping := false
 	for {
