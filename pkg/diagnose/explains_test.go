@@ -2,6 +2,7 @@ package diagnose_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,7 +123,13 @@ func TestHolds(t *testing.T) {
 		held := &diagnose.Rule{Cause: "Held", By: finds(diagnose.Finding{Container: "main"})}
 		stopped := &diagnose.Rule{Cause: "Stopped", By: finds(diagnose.Finding{Container: "main", Family: diagnose.Stopped})}
 		holder := &diagnose.Rule{Cause: "Holder", Phases: tc.phases, By: answers(tc.says, diagnose.Finding{Container: "main"})}
-		d := diagnose.Run(p, diagnose.Table{{Rule: held}, {Rule: stopped}, {Rule: holder, Holds: []*diagnose.Rule{held, stopped}}})
+		table := diagnose.Table{{Rule: held}, {Rule: stopped}, {Rule: holder, Holds: []*diagnose.Rule{held, stopped}}}
+		d := diagnose.Run(p, table)
+		for r, told := range map[*diagnose.Rule]bool{held: !tc.held, stopped: true} {
+			if page := table.AskedPage(r, p); strings.Contains(page, "So it is found.") != told {
+				t.Errorf("%s: %s is told: %t\n%s", name, r.Cause, told, page)
+			}
+		}
 		found := map[string]diagnose.Finding{}
 		for _, f := range d.Findings {
 			found[f.Cause] = f

@@ -75,8 +75,11 @@ func (t Table) ask(p *fact.View, r *Rule, d *Diagnosis) Asked {
 	return a
 }
 
-// heldBack returns why a cause that is found is not told, "" where nothing holds it back.
+// heldBack returns why a cause is not told that is found, "" where nothing holds it back, or it is told all the same, as what is stopped is.
 func heldBack(r *Rule, d *Diagnosis) string {
+	if slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Cause == r.Cause }) {
+		return ""
+	}
 	for _, o := range d.Open {
 		if o.Why == HeldBack && slices.Contains(o.Causes, r.Cause) {
 			return fmt.Sprintf("It is not told in this reading: it may come from %s, which is not ruled out.", o.By)
