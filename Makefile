@@ -156,7 +156,7 @@ lint: $(LINTER) ## linters, vet among them
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
 
-bench: image $(PROGRAMS) cluster-up $(AGAINST:%=bin/against/%) ## speed and size, as a table: NAME='starve policy' for some parts; AGAINST=REVISION compares rounds by turns
+bench: image $(PROGRAMS) cluster-up $(AGAINST:%=bin/against/%) ## speed and size, as a table: NAME='starve policy' for parts; AGAINST=REVISION by turns
 	@$(call need,strace,strace)
 	go run ./test/bench $(AGAINST:%=-against $(CURDIR)/bin/against/%) $(NAME)
 
