@@ -268,17 +268,9 @@ func newPod() (*pod, error) {
 	var u [16]byte
 	_, _ = rand.Read(u[:]) // never fails
 	p := &pod{uid: fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])}
-	roots := []string{"/sys/fs/cgroup"}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		roots = []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/freezer"}
-	}
-	for _, root := range roots {
-		g := filepath.Join(root, "kubepods", "besteffort", "pod"+p.uid, strings.Repeat("c0ffee00", 8))
-		if err := os.MkdirAll(g, 0o755); err != nil {
-			p.end()
-			return nil, fmt.Errorf("make a control group: %w; it takes root and a writable /sys/fs/cgroup", err)
-		}
-		p.groups = append(p.groups, g)
+	var err error
+	if p.groups, err = makeGroups(filepath.Join("kubepods", "besteffort", "pod"+p.uid, strings.Repeat("c0ffee00", 8)), "pids", "freezer"); err != nil {
+		return nil, err
 	}
 	for range podSize {
 		c := exec.Command("sleep", "300") // ends by itself should this process be killed
@@ -310,15 +302,10 @@ func (p *pod) end() {
 	for _, c := range p.processes {
 		_ = c.Wait()
 	}
+	removeGroups(p.groups)
 	for _, g := range p.groups {
-		for dir := g; strings.Contains(dir, "kubepods"); dir = filepath.Dir(dir) {
-			// A group is busy for a moment after its last process.
-			for range 50 {
-				if err := os.Remove(dir); err == nil || dir != g {
-					break
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
+		for dir := filepath.Dir(g); strings.Contains(dir, "kubepods"); dir = filepath.Dir(dir) {
+			_ = os.Remove(dir) // others may be in it
 		}
 	}
 }

@@ -69,12 +69,12 @@ var hierarchies = []string{"pids", "freezer", "memory", "cpu", "cpuacct", "syste
 
 const groupRoot = "/sys/fs/cgroup"
 
-// makeGroups makes a control group in each hierarchy and returns their directories.
-func makeGroups(name string) (dirs []string, err error) {
+// makeGroups makes a control group in each of some hierarchies of version 1, or in that of version 2, and returns their directories.
+func makeGroups(name string, in ...string) (dirs []string, err error) {
 	parents := []string{groupRoot}
 	if _, err := os.Stat(filepath.Join(groupRoot, "cgroup.controllers")); err != nil {
 		parents = nil
-		for _, h := range hierarchies {
+		for _, h := range in {
 			if _, err := os.Stat(filepath.Join(groupRoot, h, "cgroup.procs")); err == nil {
 				parents = append(parents, filepath.Join(groupRoot, h))
 			}
@@ -85,7 +85,7 @@ func makeGroups(name string) (dirs []string, err error) {
 	}
 	for _, p := range parents {
 		dir := filepath.Join(p, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			removeGroups(dirs)
 			return nil, fmt.Errorf("make a control group: %w; it takes root and a writable %s", err, groupRoot)
 		}
@@ -127,7 +127,7 @@ func play(ctx context.Context, s scene, program ...string) (*costs, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	groups, err := makeGroups(filepath.Base(dir))
+	groups, err := makeGroups(filepath.Base(dir), hierarchies...)
 	if err != nil {
 		return nil, err
 	}
