@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
@@ -97,5 +98,12 @@ func TestRoundCosts(t *testing.T) {
 		if got.opens > tc.most.opens || got.questions > tc.most.questions || got.allocations > tc.most.allocations {
 			t.Errorf("%s costs %+v, want at most %+v", tc.what, got, tc.most)
 		}
+	}
+}
+
+// The limits of groups are read for as long as a rule asks for them.
+func TestLimitsAreReadWhileAsked(t *testing.T) {
+	if limitsTell < fact.KillLatency {
+		t.Errorf("limits are read until %v after the deadline, and asked for until %v", limitsTell, fact.KillLatency)
 	}
 }

@@ -473,7 +473,7 @@ func TestReadPodVanishing(t *testing.T) {
 			_ = c.Process.Signal(syscall.SIGSTOP) // a suspect
 		}
 	}
-	groups, err := h.tree().Snapshot(time.Now()).Pod(pod.uid, true)
+	groups, err := h.tree().Snapshot(time.Now).Pod(pod.uid, true)
 	if err != nil {
 		t.Fatal(err)
 	}

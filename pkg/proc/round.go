@@ -97,7 +97,7 @@ func (h *Host) Round() *Round {
 	return &Round{
 		Host:      h,
 		kubelet:   dir,
-		podGroups: h.tree().Snapshot(time.Now()),
+		podGroups: h.tree().Snapshot(time.Now),
 		census:    newShared[census](),
 		purse:     newPurse(h),
 		threads:   newPurse(h),

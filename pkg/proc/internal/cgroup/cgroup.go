@@ -258,7 +258,7 @@ type Leaders struct {
 // It is asked of each running pod again and again, so the group in which it found all
 // containers is remembered: to search for it takes longer than to read it.
 func (t *Tree) Leaders(uid string, now time.Time) ([]Leaders, error) {
-	snapshot := t.Snapshot(now)
+	snapshot := t.Snapshot(func() time.Time { return now })
 	hs, err := snapshot.all()
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func TestFindPod(t *testing.T) {
 				h := &Tree{Root: root}
 				now := time.Now()
 				for range 2 { // the second time from memory
-					groups, err := h.Snapshot(now).Pod(uid1, true)
+					groups, err := h.Snapshot(func() time.Time { return now }).Pod(uid1, true)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -98,7 +98,7 @@ func TestFindPod(t *testing.T) {
 						t.Errorf("%d hidden", hidden)
 					}
 				}
-				if groups, err := h.Snapshot(now).Pod("0b4ddc3e-9999-4222-8333-444455556666", true); err != nil || groups != nil {
+				if groups, err := h.Snapshot(func() time.Time { return now }).Pod("0b4ddc3e-9999-4222-8333-444455556666", true); err != nil || groups != nil {
 					t.Errorf("another pod has groups: %v, %v", groups, err)
 				}
 				uid, container := PodOfPath("/" + filepath.Join(tt.pod, tt.leaf, "init.scope"))
@@ -202,7 +202,7 @@ func TestReadLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			groups, err := (&Tree{Root: root}).Snapshot(time.Now()).Pod(uid1, true)
+			groups, err := (&Tree{Root: root}).Snapshot(time.Now).Pod(uid1, true)
 			if err != nil || len(groups) != 3 {
 				t.Fatalf("%d groups, %v", len(groups), err)
 			}
@@ -253,7 +253,7 @@ func TestFrozenBy(t *testing.T) {
 				kerneltest.Tree(t, root, map[string]string{"pids/tasks": "", "pids/" + pod1 + "/tasks": "", "pids/" + leaf1 + "/tasks": ""})
 			}
 			kerneltest.Tree(t, root, tt.files)
-			groups, err := (&Tree{Root: root}).Snapshot(time.Now()).Pod(uid1, true)
+			groups, err := (&Tree{Root: root}).Snapshot(time.Now).Pod(uid1, true)
 			if err != nil || len(groups) != 2 {
 				t.Fatalf("%d groups, %v", len(groups), err)
 			}
@@ -303,7 +303,7 @@ func TestThreadsAreBounded(t *testing.T) {
 		"kubepods/pod" + uid1 + "/" + id1 + "/cgroup.threads": tids.String(),
 	})
 	h := &Tree{Root: root}
-	groups, err := h.Snapshot(time.Now()).Pod(uid1, true)
+	groups, err := h.Snapshot(time.Now).Pod(uid1, true)
 	if !errors.Is(err, kernfile.ErrTooMany) || len(groups) != 2 {
 		t.Fatalf("%d groups, %v", len(groups), err)
 	}

@@ -12,10 +12,10 @@ import (
 )
 
 // A Snapshot is where the groups of pods are at one moment. The directories above them are listed once for all pods, and the freezers above them
-// read once. It is safe for use by several goroutines.
+// read once. A pod that is not among them may have come since: they are listed anew for it after listAgain. It is safe for use by several goroutines.
 type Snapshot struct {
-	t   *Tree
-	now time.Time
+	t     *Tree
+	clock func() time.Time
 
 	mu          sync.Mutex
 	hierarchies []hierarchy
@@ -23,16 +23,18 @@ type Snapshot struct {
 	above       map[string]freezer // by directory of the freezer's group
 }
 
-// podDirs are the directories of pods' groups below a hierarchy.
+// listAgain is how old a listing of the pods' groups may be that does not have a pod.
+const listAgain = 2 * time.Second
+
+// podDirs are the directories of pods' groups below a hierarchy, and when they were listed.
 type podDirs struct {
-	of map[string][]string // by UID
-	// found is when the directories above them were looked for.
-	found time.Time
+	of     map[string][]string // by UID
+	listed time.Time
 }
 
-// Snapshot returns a new one, which reads nothing yet. Now tells how old what the Tree remembers is.
-func (t *Tree) Snapshot(now time.Time) *Snapshot {
-	return &Snapshot{t: t, now: now, pods: make(map[string]podDirs), above: make(map[string]freezer)}
+// Snapshot returns a new one, which reads nothing yet. The clock tells how old is what it and the Tree remember.
+func (t *Tree) Snapshot(clock func() time.Time) *Snapshot {
+	return &Snapshot{t: t, clock: clock, pods: make(map[string]podDirs), above: make(map[string]freezer)}
 }
 
 // Pod reads all groups of a pod, and what the limits of the pod's and the containers' do if that is asked for. None and no error means that the pod
@@ -96,35 +98,38 @@ func (s *Snapshot) all() ([]hierarchy, error) {
 //
 // The groups hang below elements with kubepods in their name, at the top or below a prefix (--cgroup-root, kind). Where these are is remembered,
 // because to find them every group of the host must be listed, and it does not change while a kubelet runs. To know that a pod has none, they are
-// looked for again after a minute.
+// looked for again after a minute, and in each listing while there are none.
 func (s *Snapshot) findIn(c hierarchy, uid string) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, ok := s.pods[c.dir]
-	if !ok {
-		roots := s.t.roots(c)
-		var err error
-		if known, err = s.list(c, roots); err != nil {
-			return nil, err
-		}
+	now := s.clock()
+	known := s.pods[c.dir]
+	if age := now.Sub(known.listed); len(known.of[uid]) > 0 || !known.listed.IsZero() && age >= 0 && age < listAgain {
+		return known.of[uid], nil
 	}
-	if age := s.now.Sub(known.found); len(known.of[uid]) == 0 && (age < 0 || age >= searchAgain) {
-		dirs, err := findKubepods(c.dir)
-		if err != nil {
+	roots := s.t.roots(c)
+	listed, err := s.list(c, roots, now)
+	if err != nil {
+		return nil, err
+	}
+	age := now.Sub(roots.found)
+	if len(listed.of[uid]) == 0 && (len(roots.dirs) == 0 || age < 0 || age >= searchAgain) {
+		if roots.dirs, err = findKubepods(c.dir); err != nil {
 			return nil, err
 		}
-		roots := kubepods{dirs: dirs, found: s.now}
+		roots.found = now
 		s.t.setRoots(c, roots)
-		if known, err = s.list(c, roots); err != nil {
+		if listed, err = s.list(c, roots, now); err != nil {
 			return nil, err
 		}
 	}
-	return known.of[uid], nil
+	s.pods[c.dir] = listed
+	return listed.of[uid], nil
 }
 
 // list lists the pods' groups in the two or three levels kubepods, class of service, pod. A pod of the class Guaranteed has no class element.
-func (s *Snapshot) list(c hierarchy, roots kubepods) (podDirs, error) {
-	out := podDirs{of: make(map[string][]string), found: roots.found}
+func (s *Snapshot) list(c hierarchy, roots kubepods, now time.Time) (podDirs, error) {
+	out := podDirs{of: make(map[string][]string), listed: now}
 	var search func(dir string, depth int) error
 	search = func(dir string, depth int) error {
 		entries, _, err := kernfile.List(filepath.Join(c.dir, dir), maxSearchDirs)
@@ -154,7 +159,6 @@ func (s *Snapshot) list(c hierarchy, roots kubepods) (podDirs, error) {
 			return podDirs{}, err
 		}
 	}
-	s.pods[c.dir] = out
 	return out, nil
 }
 
