@@ -203,5 +203,10 @@ func TestUnreadElsewhereIsOpen(t *testing.T) {
 		if v, _ := d.Verdict(); v.Cause == tc.cause || !d.NotLookedFor(tc.cause) {
 			t.Errorf("%s: verdict %q, %s looked for", name, v.Cause, tc.cause)
 		}
+		for _, u := range d.Unknown {
+			if slices.Sort(u.Causes); len(slices.Compact(slices.Clone(u.Causes))) != len(u.Causes) {
+				t.Errorf("%s: without %s some causes are said twice not to be looked for: %v", name, u.Source, u.Causes)
+			}
+		}
 	}
 }

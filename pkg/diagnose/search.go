@@ -178,7 +178,9 @@ func (s *search) unlooked(source evidence.Source, why string, r *Rule) {
 		i = len(s.d.Unknown)
 		s.d.Unknown = append(s.d.Unknown, Unknown{Source: source, Why: why})
 	}
-	s.d.Unknown[i].Causes = append(s.d.Unknown[i].Causes, r.Cause)
+	if !slices.Contains(s.d.Unknown[i].Causes, r.Cause) {
+		s.d.Unknown[i].Causes = append(s.d.Unknown[i].Causes, r.Cause)
+	}
 	s.part = append(s.part, r.Doc.Layer)
 }
 
